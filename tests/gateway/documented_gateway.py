@@ -6,7 +6,6 @@ each event of a stream or a WebSocket. What differs is collected, so that a test
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +22,7 @@ from holodeck.gateway.http.errors import is_mcp_path, is_messages_path
 from holodeck.gateway.http.replies import EVENTS, JSON
 from holodeck.gateway.openapi.document import build_document, errors_of_route
 from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS
+from holodeck.gateway.server.served_request import ServedRequest
 from holodeck.gateway.wire.messages.errors import status_of
 
 # Tests of limits send bodies of many megabytes, in which nothing is to be seen that others do not have.
@@ -99,8 +99,7 @@ def fail_with(problems: list[str]) -> None:
 def _find_route(method: str, path: str) -> Route | None:
     method = "GET" if method == "HEAD" else method
     for route in _routes():
-        part = ".+" if route.may_have_slashes else "[^/]+"
-        if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", part, route.path), path):
+        if route.method == method and route.compile_path().fullmatch(path):
             return route
     return None
 
@@ -112,15 +111,17 @@ def _shorten(text: str) -> str:
 class _CheckedGateway(Gateway):
     problems: list[str]
 
+    async def serve_http(self, request: ServedRequest) -> None:
+        request.__class__ = _CheckedRequest
+        assert isinstance(request, _CheckedRequest)
+        _exchanges[request] = _Exchange(request.method, request.path, self.problems)
+        try:
+            await super().serve_http(request)
+        finally:
+            del _exchanges[request]
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange: _Traffic
-        if scope["type"] == "http":
-            exchange = _Exchange(scope["method"], scope["path"], self.problems)
-        elif scope["type"] == "websocket":
-            exchange = _Socket(self.problems)
-        else:
-            await super().__call__(scope, receive, send)
-            return
+        exchange = _Socket(self.problems)
 
         async def checked_receive() -> Message:
             message = await receive()
@@ -132,6 +133,36 @@ class _CheckedGateway(Gateway):
             await send(message)
 
         await super().__call__(scope, checked_receive, checked_send)
+
+
+class _CheckedRequest(ServedRequest):
+    __slots__ = ()
+
+    def take_body(self) -> bytes:
+        body = super().take_body()
+        _exchanges[self].receive({"type": "http.request", "body": body})
+        return body
+
+    def write_reply(self, status: int, headers: Mapping[str, str], body: bytes, *, is_last: bool = True) -> None:
+        self._check_head(status, headers)
+        _exchanges[self].send({"type": "http.response.body", "body": body})
+        super().write_reply(status, headers, body, is_last=is_last)
+
+    def start_stream(self, status: int, headers: Mapping[str, str]) -> None:
+        self._check_head(status, headers)
+        super().start_stream(status, headers)
+
+    def write(self, data: bytes) -> None:
+        _exchanges[self].send({"type": "http.response.body", "body": data, "more_body": True})
+        super().write(data)
+
+    def _check_head(self, status: int, headers: Mapping[str, str]) -> None:
+        written = [(name.encode(), value.encode()) for name, value in headers.items()]
+        _exchanges[self].send({"type": "http.response.start", "status": status, "headers": written})
+
+
+_exchanges: dict[ServedRequest, _Exchange] = {}
+"""Of requests that are being answered."""
 
 
 class _Traffic:

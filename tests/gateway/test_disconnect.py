@@ -3,90 +3,109 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 from async_tests import async_test
+from uvicorn.server import ServerState
 
-from holodeck.gateway.server.disconnect import CancelOnDisconnect
+from holodeck.gateway.http.observation import Refusals
+from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.server.admission import STARTS_PER_TURN, Admission
+from holodeck.gateway.server.http_protocol import build_http_protocol
+from holodeck.gateway.server.served_request import ServedRequest
 
-
-class Caller:
-    """A connection whose client can disconnect."""
-
-    is_disconnected = False
-    has_sent_all = True
-    _on_disconnect: Callable[[], None] | None = None
-
-    def set_disconnect_callback(self, callback: Callable[[], None] | None) -> None:
-        self._on_disconnect = callback
-
-    def cork(self) -> None:
-        """Do nothing: this connection has no buffer."""
-
-    def cut_connection(self) -> None:
-        """Do nothing: this connection has no socket."""
-
-    def leave(self) -> None:
-        self.is_disconnected = True
-        if self._on_disconnect is not None:
-            self._on_disconnect()
+Serve = Callable[[ServedRequest], Coroutine[Any, Any, None]]
+SECONDS = 30.0
 
 
-async def nothing() -> MutableMapping[str, Any]:
-    raise AssertionError("nothing is received from a client that says itself when it leaves")
+@asynccontextmanager
+async def connected(serve: Serve, admission: Admission) -> AsyncIterator[asyncio.StreamWriter]:
+    """A client of a server with this application, which has sent one request."""
+    config = uvicorn.Config("", log_config=None)
+    protocol = build_http_protocol(serve, SECONDS, SECONDS, Refusals(Metrics()), admission)
+    made = partial(protocol, config=config, server_state=ServerState(), app_state={})
+    async with await asyncio.get_running_loop().create_server(made, "127.0.0.1") as listening:
+        _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        yield writer
+        writer.close()
 
 
-async def served(caller: Caller, begun: asyncio.Event) -> bool:
-    with CancelOnDisconnect(nothing, caller) as attended:
+@async_test
+async def test_a_request_whose_client_disconnects_while_it_waits_in_line_is_not_run() -> None:
+    admission, served = Admission(), []
+
+    async def serve(request: ServedRequest) -> None:
+        served.append(request)
+
+    for _ in range(STARTS_PER_TURN * 200):
+        admission.start(lambda: None)
+    async with connected(serve, admission) as client:
+        client.close()
+        await client.wait_closed()
+        while admission.waiting:  # noqa: ASYNC110 - the turns of the loop themselves
+            await asyncio.sleep(0)
+    assert not served
+
+
+@async_test
+async def test_a_disconnect_cancels_a_request_only_once_it_is_asked_to() -> None:
+    begun, left, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def serve(request: ServedRequest) -> None:
         begun.set()
+        assert await request.receive() == b""
+        while not request.is_disconnected:  # noqa: ASYNC110 - what the connection reports
+            await asyncio.sleep(0)
+        left.set()
+        request.cancel_on_disconnect()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        ended.set()
+
+    async with connected(serve, Admission()) as client:
+        await begun.wait()
+        client.close()
+        await left.wait()
+        await ended.wait()
+
+
+@async_test
+async def test_a_running_request_is_cancelled_by_a_disconnect() -> None:
+    tasks: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
+
+    async def serve(request: ServedRequest) -> None:
+        request.cancel_on_disconnect()
+        tasks.put_nowait(request.task)
         await asyncio.Event().wait()
-    return attended.is_disconnected
+
+    async with connected(serve, Admission()) as client:
+        task = await tasks.get()
+        client.close()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 @async_test
-async def test_a_request_whose_client_disconnected_before_it_started_is_not_run() -> None:
-    caller = Caller()
-    caller.leave()
-    assert await served(caller, asyncio.Event())
-    task = asyncio.current_task()
-    assert task is not None
-    assert task.cancelling() == 0
+async def test_a_disconnect_after_the_reply_cancels_nothing() -> None:
+    tasks: asyncio.Queue[asyncio.Task[None]] = asyncio.Queue()
+    requests: list[ServedRequest] = []
 
+    async def serve(request: ServedRequest) -> None:
+        request.cancel_on_disconnect()
+        request.write_reply(200, {"content-length": "0"}, b"")
+        requests.append(request)
+        tasks.put_nowait(request.task)
+        for _ in range(20):
+            await asyncio.sleep(0)
 
-@async_test
-async def test_a_task_cancelled_after_its_client_disconnects_raises_cancelled_error() -> None:
-    caller, begun = Caller(), asyncio.Event()
-    serving = asyncio.create_task(served(caller, begun))
-    await begun.wait()
-    caller.leave()
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-
-
-@async_test
-async def test_an_error_raised_while_a_cancelled_request_cleans_up_is_reported() -> None:
-    caller = Caller()
-
-    async def failing() -> None:
-        with CancelOnDisconnect(nothing, caller):
-            try:
-                await asyncio.Event().wait()
-            finally:
-                raise ValueError("on the way out")
-
-    asyncio.get_running_loop().call_soon(caller.leave)
-    with pytest.raises(ValueError, match="on the way out"):
-        await failing()
-
-
-@async_test
-async def test_a_disconnect_after_the_work_has_ended_cancels_nothing() -> None:
-    caller = Caller()
-    with CancelOnDisconnect(nothing, caller) as attended:
-        await asyncio.sleep(0)
-    caller.leave()
-    await asyncio.sleep(0)
-    assert not attended.is_disconnected
+    async with connected(serve, Admission()) as client:
+        task = await tasks.get()
+        client.close()
+        await task
+    assert not requests[0].is_disconnected

@@ -23,6 +23,7 @@ from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.server.admission import Admission
 from holodeck.gateway.server.http_protocol import build_http_protocol
+from holodeck.gateway.server.served_request import ServedRequest
 from holodeck.gateway.server.slow_clients import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
 
@@ -94,19 +95,18 @@ async def test_a_whole_reply_counts_as_memory_until_its_client_reads_it_or_is_di
 async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after_a_short_wait() -> None:
     requested, go, written, over = (asyncio.Event() for _ in range(4))
 
-    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+    async def answer(request: ServedRequest) -> None:
         requested.set()
         await go.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": MORE_THAN_BUFFERS_HOLD.encode(), "more_body": True})
+        request.start_stream(200, {"content-type": "text/plain"})
+        request.write(MORE_THAN_BUFFERS_HOLD.encode())
         written.set()
-        await send({"type": "http.response.body", "body": b"y"})
+        await request.drain()
         over.set()
 
-    loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
-    config.load()
+    loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config("", log_config=None)
     protocol = functools.partial(
-        build_http_protocol(READER_SECONDS, READER_SECONDS, Refusals(Metrics()), Admission()),
+        build_http_protocol(answer, READER_SECONDS, READER_SECONDS, Refusals(Metrics()), Admission()),
         config=config,
         server_state=state,
         app_state={},
@@ -151,23 +151,11 @@ async def test_a_client_that_does_not_read_does_not_block_the_shutdown(tmp_path:
 
 @async_test
 async def test_a_reply_that_is_cancelled_by_the_shutdown_raises_no_error(tmp_path: Path) -> None:
-    waits, never = asyncio.Event(), asyncio.Event()
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.body":
-            waits.set()
-            await never.wait()
-
-    async with run_gateway(tmp_path) as gateway:
-        scope = {
-            "type": "http",
-            "method": "GET",
-            "path": "/healthz",
-            "query_string": b"",
-            "headers": [(b"host", b"localhost")],
-        }
-        answering = asyncio.create_task(gateway.service.app(scope, never.wait, send))  # type: ignore[arg-type] # unread
-        await waits.wait()
-        gateway.service.app.is_draining = True
-        answering.cancel("timeout graceful shutdown exceeded")
-        await answering
+    async with run_gateway(tmp_path, talkative(), limits={"drain_seconds": 0}) as gateway:
+        client, _ = await request_and_stop_reading(gateway.url, is_streamed=False)
+        with client:
+            await wait_metric(gateway, b'holodeck_runs_total{model="demo",status="completed"} 1.0')
+            (answering,) = (task for task in asyncio.all_tasks() if "serve_http" in repr(task.get_coro()))
+            gateway.service.app.is_draining = True
+            answering.cancel("timeout graceful shutdown exceeded")
+            await answering

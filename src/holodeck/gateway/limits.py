@@ -139,7 +139,12 @@ class CallerLimits:
         limits = caller.limits or self._default
         now = self._clock()
         account = self._accounts.get(caller.id) or self._open_account(caller.id, now)
-        self._check_limits(account, limits, now)
+        if self.in_flight >= self._max_in_flight:
+            raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
+        if account.in_flight >= limits.in_flight:
+            raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
+        if limits.requests_per_minute is not None or limits.tokens_per_minute is not None:
+            _check_rates(account, limits, now)
         self.in_flight += 1
         account.in_flight += 1
         account.token_limit = limits.tokens_per_minute
@@ -257,19 +262,16 @@ class CallerLimits:
         account = self._accounts[caller_id] = _Account()
         return account
 
-    def _check_limits(self, account: _Account, limits: KeyLimits, now: float) -> None:
-        if self.in_flight >= self._max_in_flight:
-            raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
-        if account.in_flight >= limits.in_flight:
-            raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
-        per_minute = limits.requests_per_minute
-        if per_minute is not None:
-            account.requests.expire(now)
-            if account.requests.total >= per_minute:
-                wait = account.requests.seconds_left(now)
-                raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
-        if limits.tokens_per_minute is not None:
-            _require_tokens_left(account, limits.tokens_per_minute, now)
+
+def _check_rates(account: _Account, limits: KeyLimits, now: float) -> None:
+    per_minute = limits.requests_per_minute
+    if per_minute is not None:
+        account.requests.expire(now)
+        if account.requests.total >= per_minute:
+            wait = account.requests.seconds_left(now)
+            raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
+    if limits.tokens_per_minute is not None:
+        _require_tokens_left(account, limits.tokens_per_minute, now)
 
 
 def _require_tokens_left(account: _Account, limit: int | None, now: float) -> int:

@@ -189,7 +189,7 @@ class Service:
         """
         listeners = open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
-        self._server = server = self._build_server(has_tracing=tracer is not None)
+        self._server = server = self._build_server()
         host, port = listeners[0].getsockname()[:2]
         try:
             await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage)
@@ -433,16 +433,17 @@ class Service:
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 
-    def _build_server(self, *, has_tracing: bool) -> DrainingServer:
+    def _build_server(self) -> DrainingServer:
         limits = self.config.limits
         config = uvicorn.Config(
             self.app,
-            http=build_http_protocol(limits.request_seconds, limits.reader_seconds, self._refusals, self.admission),
+            http=build_http_protocol(
+                self.app.serve_http, limits.request_seconds, limits.reader_seconds, self._refusals, self.admission
+            ),
             log_config=None,
             access_log=False,
-            # Only traces use the scheme that a proxy forwards.
-            proxy_headers=has_tracing,
-            forwarded_allow_ips=self.config.listen.trusted_proxies,
+            # The application finds what a proxy forwards itself.
+            proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             # For connections that are still open; the runs have been drained by then.
             timeout_graceful_shutdown=CONNECTIONS_GRACE,

@@ -76,7 +76,12 @@ class Reservation:
 
     def extend(self, size: int) -> None:
         """Acquire `size` more bytes, or raise `OverBudgetError` and change nothing."""
-        self._budget.acquire(size)
+        budget = self._budget
+        # As `acquire` does it, which is called for every read of a socket.
+        if size > budget.available:
+            budget.acquire(size)
+        else:
+            budget.available -= size
         self.size += size
 
     def add_existing(self, size: int) -> None:

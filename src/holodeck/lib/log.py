@@ -53,6 +53,14 @@ class scope:  # noqa: N801 - used as a context manager: `with log.scope(...)`
         self._fields.clear()
 
 
+def set_scope(fields: dict[str, object]) -> None:
+    """Add fields to every event of the current task and of the tasks that it starts, until they are removed from it.
+
+    For the task of a request, which ends with it: costs less than `scope`.
+    """
+    _scope_fields.set(fields)
+
+
 def add_fields(**fields: object) -> None:
     """Add fields to the innermost `scope`. Outside of one, do nothing."""
     own = _scope_fields.get()

@@ -10,6 +10,7 @@ methods; `list_declared` finds those of the classes, for what only describes the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -106,6 +107,11 @@ class Route:
         """Declare the route on its handler, before those that are declared on it already."""
         setattr(handler, _DECLARED, (self, *_routes_of(handler)))
         return handler
+
+    def compile_path(self) -> re.Pattern[str]:
+        """Compile the pattern of its paths, with a group for each parameter."""
+        part = ".+" if self.may_have_slashes else "[^/]+"
+        return re.compile(re.sub(r"\{(\w+)\}", rf"(?P<\1>{part})", self.path))
 
     def is_audited_for(self, caller: Caller) -> bool:
         """Return whether a request of this caller is one of an operator that the audit log must have."""

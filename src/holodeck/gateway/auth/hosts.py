@@ -26,49 +26,49 @@ class HostPolicy:
         self._origins = set(origins)
         self._is_local = is_local
 
-    def check(self, headers: Mapping[str, str], scheme: str) -> None:
-        """Raise `APIError` for a host or an origin that is not allowed. `scheme`: of the connection, as in ASGI."""
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raise `APIError` for a host or an origin that is not allowed."""
         host, port = _parse_authority(headers.get("host", ""))
         if (self._is_local or self._hosts) and host not in self._hosts and not _is_loopback_host(host):
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
             raise APIError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not self._is_same_origin(origin, host, port, scheme):
+        if origin is not None and origin not in self._origins and not self._is_same_origin(origin, host, port):
             message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
             raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
 
-    def _is_same_origin(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
+    def _is_same_origin(self, origin: str, host: str, port: int | None) -> bool:
         """Return whether a page comes from the address that it calls.
 
         A page on another port of the same host belongs to another program. Behind a proxy that terminates TLS, the
-        scheme of the page is not that of the connection: then the host must be in `allowed_hosts`.
+        scheme of the page is not that of the connection, which has none: then the host must be in `allowed_hosts`.
         """
         page = _parse_origin(origin)
         if page is None or not host:
             return False
-        web = "https" if scheme in ("https", "wss") else "http"
-        addresses = {(web, host, port or _PORTS[web])}
+        addresses = {("http", host, port or _PORTS["http"])}
         if host in self._hosts:
             addresses.add(("https", host, port or _PORTS["https"]))
         return page in addresses
 
-    def cors_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    def cors_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the CORS headers of a reply to a page of an allowed origin; empty for every other request."""
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
-            return []
+            return {}
         requested = headers.get("access-control-request-headers", "")
-        # Whatever is requested: the OpenAI clients send a dozen headers of their own.
-        allowed = requested if _HEADER_NAMES.fullmatch(requested) else "authorization, content-type"
-        return [
-            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-            (b"access-control-allow-headers", allowed.encode()),
-            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        return {
+            "access-control-allow-origin": origin,
+            # Whatever is requested: the OpenAI clients send a dozen headers of their own.
+            "access-control-allow-headers": (
+                requested if _HEADER_NAMES.fullmatch(requested) else "authorization, content-type"
+            ),
+            "access-control-allow-methods": "GET, POST, DELETE",
             # Without these an SDK in a page retries requests that must not be retried, and too soon; and an MCP client
             # in a page has no session.
-            (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after, mcp-session-id"),
-            (b"vary", b"origin"),
-        ]
+            "access-control-expose-headers": "x-request-id, x-should-retry, retry-after, mcp-session-id",
+            "vary": "origin",
+        }
 
 
 def is_own_address(url: str, headers: Mapping[str, str]) -> bool:

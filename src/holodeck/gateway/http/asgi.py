@@ -1,4 +1,4 @@
-"""The ASGI interface between a server and the gateway: its types, the headers of a request, and addresses in them."""
+"""Headers of requests: those that may occur once, the addresses in them, and the ASGI types of WebSockets."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _FORWARDED_FOR = "x-forwarded-for"
+_FORWARDED_PROTO = "x-forwarded-proto"
 # Headers that decide what a request may do, or where it ends. They may occur once.
 _SINGLE_HEADERS = frozenset(
     (
@@ -25,28 +26,20 @@ _SINGLE_HEADERS = frozenset(
 )
 
 
-def decode_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers by their names. Of a repeated one, the last."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
+def check_duplicate_headers(items: Sequence[tuple[bytes, bytes]]) -> None:
     """Raise `APIError` for a repeated header that may occur once: a proxy may have used the other value."""
-    if len(headers) == len(scope["headers"]):
-        return
-    for name, count in Counter(name for name, _ in scope["headers"]).items():
+    for name, count in Counter(name for name, _ in items).items():
         if count > 1 and name in _SINGLE_HEADERS:
             message = f"The header '{name.decode()}' is there {count} times. Send it once."
             raise APIError(400, message, kind="invalid_request", code="duplicate_header")
 
 
-def find_client_address(scope: Scope, headers: Mapping[str, str], trusted_proxies: Sequence[str]) -> str:
+def find_client_address(address: str, headers: Mapping[str, str], trusted_proxies: Sequence[str]) -> str:
     """Return the address of the connection, or the one that a trusted proxy forwards for it. Empty: not known.
 
     `X-Forwarded-For` has an entry of each proxy on the way, the last one nearest. An entry counts only if everything
     between it and this process is a trusted proxy: clients may send the header themselves.
     """
-    address = str((scope.get("client") or ("",))[0])
     if not trusted_proxies:
         return address
     networks = parse_networks(trusted_proxies)
@@ -58,6 +51,17 @@ def find_client_address(scope: Scope, headers: Mapping[str, str], trusted_proxie
             break
         address = forwarded
     return address
+
+
+def find_scheme(address: str, headers: Mapping[str, str], trusted_proxies: Sequence[str]) -> str:
+    """Return the scheme by which a client has reached the proxy that forwards its request, or that of the connection.
+
+    The gateway itself speaks no TLS.
+    """
+    forwarded = headers.get(_FORWARDED_PROTO, "").strip().lower()
+    if forwarded not in ("http", "https") or not _is_in(address, parse_networks(trusted_proxies)):
+        return "http"
+    return forwarded
 
 
 def _is_in(address: str, networks: Sequence[Network]) -> bool:

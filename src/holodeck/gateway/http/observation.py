@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol
 
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.http.errors import GATEWAY_OVERLOADED
@@ -38,60 +37,32 @@ _SHUTTING_DOWN = "shutting_down"
 _KNOWN_CODES = frozenset(each.code or each.kind for each in ERROR_CODES)
 
 
-class RequestScope:
-    """One HTTP request: `with RequestScope(...)` counts, traces and logs it at its end.
+class ObservedRequest(Protocol):
+    """What is known of an HTTP request when it has ended."""
 
-    The application sets `route`, `caller_id`, `status` and `body_bytes` in between.
-    """
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def route(self) -> str: ...
+    @property
+    def caller_id(self) -> str: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def started_at(self) -> float: ...
 
-    __slots__ = (
-        "_log_context",
-        "_metrics",
-        "_scope",
-        "_span",
-        "_span_context",
-        "_started_at",
-        "body_bytes",
-        "caller_id",
-        "id",
-        "route",
-        "status",
-    )
 
-    def __init__(self, scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> None:
-        self.id = request_id_of(headers)
-        self.status = 0
-        """The HTTP status of the reply. 0: no reply was started."""
-        self.route = UNKNOWN_ROUTE
-        self.caller_id = ""
-        self.body_bytes = 0
-        """Bytes of the body that were read; the byte budget has them until the request ends."""
-        self._started_at = time.perf_counter()
-        self._scope = scope
-        self._metrics = metrics
-        self._log_context = log.scope(request=self.id)
-        self._span_context = _open_request_span(scope, headers, self)
-        self._span: tracing.Span
-
-    def __enter__(self) -> Self:
-        self._log_context.__enter__()
-        self._span = self._span_context.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        method, seconds = self._scope["method"], time.perf_counter() - self._started_at
-        self._metrics.count_request(self.route, method, self.status, seconds, self.caller_id)
-        path, status = self._scope["path"], self.status
-        write_log = log.debug if path in PROBE_PATHS and status == _OK else log.info
-        write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
-        try:
-            if tracing.tracers:
-                _describe_span(self._span, self, method)
-            self._span_context.__exit__(kind, error, traceback)
-        finally:
-            self._log_context.__exit__(kind, error, traceback)
+def observe_end(request: ObservedRequest, metrics: Metrics) -> None:
+    """Count and log a request that has ended."""
+    method, path, status = request.method, request.path, request.status
+    seconds = time.perf_counter() - request.started_at
+    metrics.count_request(request.route, method, status, seconds, request.caller_id)
+    write_log = log.debug if path in PROBE_PATHS and status == _OK else log.info
+    write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
@@ -108,27 +79,29 @@ def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> 
     return tracing.span(f"GET {path}", attributes, kind="server", parent=headers)
 
 
-def _open_request_span(
-    scope: Mapping[str, Any], headers: Mapping[str, str], request_scope: RequestScope
+def open_request_span(
+    request: ObservedRequest, headers: Mapping[str, str], scheme: str
 ) -> AbstractContextManager[tracing.Span]:
-    if not tracing.tracers or scope["path"] in PROBE_PATHS:
+    """Open the trace span of a request. That of a probe records nothing."""
+    if request.path in PROBE_PATHS:
         return tracing.NOOP_SPAN
     attributes = {
-        "http.request.method": scope["method"],
-        "url.scheme": scope.get("scheme", "http"),
-        "url.path": scope["path"],
-        "holodeck.request.id": request_scope.id,
+        "http.request.method": request.method,
+        "url.scheme": scheme,
+        "url.path": request.path,
+        "holodeck.request.id": request.id,
     }
-    return tracing.span(scope["method"], attributes, kind="server", parent=headers)
+    return tracing.span(request.method, attributes, kind="server", parent=headers)
 
 
-def _describe_span(span: tracing.Span, request_scope: RequestScope, method: str) -> None:
-    if request_scope.route != UNKNOWN_ROUTE:
-        span.rename(f"{method} {request_scope.route}")
-        span.set({"http.route": request_scope.route})
-    span.set({"http.response.status_code": request_scope.status or None})
-    if request_scope.status >= _FIRST_SERVER_ERROR:
-        span.fail(str(request_scope.status))
+def describe_span(span: tracing.Span, request: ObservedRequest) -> None:
+    """Set what is known of a request at its end."""
+    if request.route != UNKNOWN_ROUTE:
+        span.rename(f"{request.method} {request.route}")
+        span.set({"http.route": request.route})
+    span.set({"http.response.status_code": request.status or None})
+    if request.status >= _FIRST_SERVER_ERROR:
+        span.fail(str(request.status))
 
 
 class Refusals:

@@ -17,12 +17,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.http.asgi import Message, Receive
 from holodeck.gateway.http.errors import APIError, client_gone_error, shutting_down_error
-from holodeck.gateway.http.observation import RequestScope
 from holodeck.gateway.http.replies import JSON, Reply, StreamedReply
 from holodeck.gateway.limits import TooManyError
-from holodeck.gateway.server.disconnect import Client
+from holodeck.gateway.server.served_request import ServedRequest
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import BadRequestError
@@ -89,9 +87,12 @@ class RequestReservation(Reservation):
     def acquire_parsed(self, body: bytes) -> None:
         """Hold the estimated size of the parsed body. Raises `TooManyError`, or `APIError` when it could never fit."""
         weight = parsed_weight(body)
-        if weight > self.limit:
+        if weight > self._budget.limit:
             raise too_many_values_error()
-        self.acquire(weight)
+        try:
+            self.extend(weight)
+        except OverBudgetError:
+            raise over_budget_error() from None
 
 
 class BodyReader:
@@ -108,64 +109,70 @@ class BodyReader:
         self._seconds = seconds
         self._is_draining = is_draining
 
-    async def read(
-        self, receive: Receive, headers: Mapping[str, str], client: Client | None, request_scope: RequestScope
-    ) -> bytes:
-        """Read the whole body. Its bytes are taken from the budget until `release`, also when this raises.
+    async def read(self, request: ServedRequest) -> bytes:
+        """Read the whole body. Its bytes are taken from the budget until the request ends, also when this raises.
 
         Raises `TooManyError` over the budget, and `APIError` for a body that is compressed, too large, too slow, or
         whose content type is not JSON: a web page can send only other types without the browser's preflight request.
         """
+        headers = request.headers
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _unsupported_encoding_error()
         declared = headers.get("content-length", "")
         has_body = declared not in ("", "0") or "transfer-encoding" in headers
-        if has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        if has_body and headers.get("content-type", "") != JSON and not _is_json(headers):
             raise _not_json_error()
-        if declared.isdigit() and int(declared) > self._limit:
-            raise _body_too_large_error(self._limit)
-        if declared.isdigit() and not self._budget.has_room(int(declared)):
-            raise over_budget_error()
+        if declared.isdigit():
+            if int(declared) > self._limit:
+                raise _body_too_large_error(self._limit)
+            if int(declared) > self._budget.available and not self._budget.has_room(int(declared)):
+                raise over_budget_error()
+        if not request.has_sent_all:
+            return await self._receive_all(request)
+        body = request.take_body()
+        self._count(request, body)
+        return body
+
+    async def _receive_all(self, request: ServedRequest) -> bytes:
         chunks: list[bytes] = []
         started_at = asyncio.get_running_loop().time()
         while True:
-            if client is not None and client.has_sent_all:
-                message = await receive()
-            else:
-                message = await self._receive_chunk(receive, started_at, request_scope.body_bytes)
-            if message["type"] == "http.disconnect":
+            chunk = await self._receive_chunk(request, started_at)
+            if request.is_disconnected:
                 raise client_gone_error()
-            chunk = message.get("body", b"")
-            request_scope.body_bytes += len(chunk)
-            self._budget.available -= len(chunk)
-            if request_scope.body_bytes > self._limit:
-                raise _body_too_large_error(self._limit)
-            if self._budget.available < 0 and not self._budget.has_room(0):
-                raise over_budget_error()
+            self._count(request, chunk)
             chunks.append(chunk)
-            if not message.get("more_body"):
+            if request.has_sent_all and not request.chunks:
                 return b"".join(chunks)
             # A request whose body is incomplete has not started: it is refused, not drained.
             if self._is_draining():
                 raise shutting_down_error()
 
-    def release(self, request_scope: RequestScope) -> None:
-        """Return the bytes of a request's body to the budget when the request has ended."""
-        self._budget.release(request_scope.body_bytes)
+    def _count(self, request: ServedRequest, chunk: bytes) -> None:
+        request.body_bytes += len(chunk)
+        self._budget.available -= len(chunk)
+        if request.body_bytes > self._limit:
+            raise _body_too_large_error(self._limit)
+        if self._budget.available < 0 and not self._budget.has_room(0):
+            raise over_budget_error()
 
-    async def _receive_chunk(self, receive: Receive, started_at: float, received_bytes: int) -> Message:
-        """Receive the next chunk of a body of which `received_bytes` bytes have arrived since `started_at`."""
+    async def _receive_chunk(self, request: ServedRequest, started_at: float) -> bytes:
+        """Receive more of a body that began to arrive at `started_at`."""
         elapsed = asyncio.get_running_loop().time() - started_at
-        remaining = self._seconds + received_bytes / MIN_BODY_RATE - elapsed
+        remaining = self._seconds + request.body_bytes / MIN_BODY_RATE - elapsed
         try:
             async with asyncio.timeout(min(self._seconds, max(remaining, 0.0))):
-                return await receive()
+                return await request.receive()
         except TimeoutError:
             message = f"Nothing of the body came for {self._seconds:g} seconds."
             if remaining < self._seconds:
                 taken = elapsed + max(remaining, 0.0)
-                message = f"The body came too slowly: {received_bytes} bytes in {taken:.0f} seconds."
+                message = f"The body came too slowly: {request.body_bytes} bytes in {taken:.0f} seconds."
             raise APIError(408, message, kind="invalid_request", code="request_timeout") from None
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
 
 
 def too_many_values_error() -> APIError:

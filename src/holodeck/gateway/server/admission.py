@@ -53,6 +53,7 @@ class Admission:
         """Readers of data that has come, in the order of arrival."""
         self.is_crowded = False
         """True while requests wait or are refused: a connection then asks `can_read` before it reads."""
+        self._loop: asyncio.AbstractEventLoop
         self._started = 0
         """Requests that have started since the latest turn was counted."""
         self._turn_began_at = 0.0
@@ -114,27 +115,38 @@ class Admission:
     def _count_turn(self) -> None:
         self._is_counting = True
         self._turn_began_at = _now()
-        asyncio.get_running_loop().call_soon(self._end_turn)
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         now = _now()
-        self._note_turn(now - self._turn_began_at, now)
+        seconds = now - self._turn_began_at
+        self.longest_turn = max(self.longest_turn, seconds)
+        if seconds >= LATE_TURN or self._has_late_turns or self._late_since is not None:
+            self._note_late_turn(seconds, now)
         has_started, self._started = self._started > 0, 0
+        if self.is_crowded:
+            self._go_on(now)
+        if has_started or self._started or self._line or self._unread:
+            # What has started runs in the next turn.
+            self._turn_began_at = _now()
+            self._loop.call_soon(self._end_turn)
+        elif self._has_late_turns:
+            self._loop.call_later(_RECHECK, self._count_turn)
+        else:
+            self._is_counting = False
+
+    def _go_on(self, now: float) -> None:
+        """Start requests that wait, and read data that waits."""
         while self._line and self._started < STARTS_PER_TURN:
             self._started += 1
             self._line.popleft()[1]()
         while self._unread and _now() - now < READ_SECONDS:
             self._unread.popleft()()
         self.is_crowded = bool(self._line or self._unread or self._has_late_turns)
-        if self._line or self._unread or self._started or has_started:
-            self._count_turn()
-        elif self._has_late_turns:
-            asyncio.get_running_loop().call_later(_RECHECK, self._count_turn)
-        else:
-            self._is_counting = False
 
-    def _note_turn(self, seconds: float, now: float) -> None:
-        self.longest_turn = max(self.longest_turn, seconds)
+    def _note_late_turn(self, seconds: float, now: float) -> None:
+        """Note a turn that is late, or one after such turns."""
         if seconds < LATE_TURN:
             self._late_since = None
             self._has_late_turns = self._has_late_turns and seconds > LATE_TURN / 2
@@ -142,6 +154,7 @@ class Admission:
             self._late_since = now - seconds
         elif now - self._late_since >= LATE_SECONDS:
             self._has_late_turns = True
+        self.is_crowded = self.is_crowded or self._has_late_turns
 
     def _write_log(self) -> None:
         """Write what was refused since the latest line, and go on in a second if there was something."""

@@ -14,7 +14,7 @@ SHUTDOWN_READER_SECONDS = 1.0
 
 
 class SlowClientGuard(asyncio.Protocol):
-    """Mixin for a uvicorn protocol: aborts a connection whose write buffer does not shrink for `reader_seconds`."""
+    """Base of a protocol: aborts a connection whose write buffer does not shrink for `reader_seconds`."""
 
     reader_seconds: ClassVar[float]
     transport: asyncio.Transport
@@ -42,11 +42,9 @@ class SlowClientGuard(asyncio.Protocol):
         self._cancel_stall_timer()
         super().connection_lost(exc)
 
-    def shutdown(self) -> None:
-        """Shorten the time of a client that reads nothing to `SHUTDOWN_READER_SECONDS`."""
-        # Set first: uvicorn's shutdown may itself write, and start the timer.
+    def shorten_stall_time(self) -> None:
+        """Give a client that reads nothing `SHUTDOWN_READER_SECONDS` from now on."""
         self._is_shutting_down = True
-        super().shutdown()  # type: ignore[misc] # uvicorn's protocols have it
         if self._stall_timer is not None:
             self._cancel_stall_timer()
             self._start_stall_timer()

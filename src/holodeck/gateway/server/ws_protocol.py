@@ -187,6 +187,25 @@ def _payload_length(frame: bytearray) -> int:
     return int.from_bytes(frame[_HEAD_BYTES : _HEAD_BYTES + size]) if size else short
 
 
+class _WatchedTransport:
+    """Transport wrapper that bounds the wait for the last bytes to be read, wherever uvicorn closes the connection."""
+
+    __slots__ = ("_guard", "_transport", "write")
+
+    def __init__(self, transport: Any, guard: SlowClientGuard) -> None:
+        self._transport = transport
+        self._guard = guard
+        self.write = transport.write
+
+    def close(self) -> None:
+        self._transport.close()
+        self._guard.watch_last_write()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else from the wrapped transport."""
+        return getattr(self._transport, name)
+
+
 # Frames of one WebSocket in one turn of the event loop, about two milliseconds: a client may send a million empty ones.
 FRAMES_AT_ONCE = 100
 
@@ -223,6 +242,14 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         # The library would refuse a handshake in plain text.
         self.conn.reject = _build_rejection  # type: ignore[method-assign] # uvicorn creates the connection
         self._splitter = FrameSplitter(self.budget, max_frame_bytes=config.ws_max_size)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(_WatchedTransport(transport, self))  # type: ignore[arg-type] # it does as a transport
+
+    def shutdown(self) -> None:
+        # First: the shutdown may itself write, and start the timer of a client that does not read.
+        self.shorten_stall_time()
+        super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing():
