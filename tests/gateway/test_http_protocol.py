@@ -128,3 +128,42 @@ async def test_as_many_headers_as_are_allowed_are_read(tmp_path: Path) -> None:
         client.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n" + headers + b"\r\n")
         assert (await client.head()).startswith(b"HTTP/1.1 200")
         client.writer.close()
+
+
+@async_test
+async def test_a_client_of_http_1_0_gets_its_stream_without_chunks_until_the_connection_ends(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("one"))) as gateway:
+        client = await open_raw_connection(gateway)
+        client.writer.write(posted(request_body("a", stream=True)).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        head = (await client.reader.readuntil(b"\r\n\r\n")).lower()
+        assert b"\r\nconnection: close\r\n" in head
+        assert b"transfer-encoding" not in head
+        body = await client.reader.read()
+        assert body.startswith(b"event: response.created\n")
+        assert body.endswith(b"data: [DONE]\n\n")
+        client.writer.close()
+
+
+@async_test
+async def test_requests_behind_a_running_one_are_not_read_without_end(tmp_path: Path) -> None:
+    step = wait(asyncio.Event())
+    async with run_gateway(tmp_path, ScriptedModel([say("one"), step])) as gateway:
+        client = await open_raw_connection(gateway)
+        client.writer.write(posted(request_body("a")))
+        await step.reached.wait()
+        probe = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        client.writer.transport.set_write_buffer_limits(high=0)
+        sent = 0
+        # More than the buffers of both sockets and of the gateway.
+        while sent < 64 * 1024 * 1024:
+            client.writer.write(probe * 20_000)
+            sent += len(probe) * 20_000
+            try:
+                async with asyncio.timeout(0.2):
+                    await client.writer.drain()
+            except TimeoutError:
+                break
+        assert sent < 64 * 1024 * 1024
+        step.until.set()
+        assert (await client.head()).startswith(b"HTTP/1.1 200")
+        client.writer.transport.abort()
