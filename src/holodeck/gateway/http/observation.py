@@ -38,7 +38,7 @@ _KNOWN_CODES = frozenset(each.code or each.kind for each in ERROR_CODES)
 
 
 class ObservedRequest(Protocol):
-    """What is known of an HTTP request when it has ended."""
+    """An HTTP request that is being served, or that has ended."""
 
     @property
     def method(self) -> str: ...

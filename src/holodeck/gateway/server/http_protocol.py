@@ -308,6 +308,7 @@ class HTTPProtocol(SlowClientGuard):
         request = self._current
         # A client that has left while its request was in line gets no work done for it.
         if request is not None and not request.is_disconnected:
+            # uvicorn's server waits for its tasks at its end, and cancels them.
             request.task = task = self.loop.create_task(self.serve(request))
             tasks = self._server_state.tasks
             tasks.add(task)
