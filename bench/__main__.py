@@ -22,6 +22,7 @@ NAMES = (
     "mcp_endpoint",
     "durability",
     "runs",
+    "storage",
     "console",
 )
 

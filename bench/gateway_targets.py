@@ -94,9 +94,17 @@ def run_targets(folder: Path, others: Collection[str], before: Path | None = Non
 
 @contextmanager
 def run_holodeck(
-    folder: Path, model: str, mcp: str | None = None, *, environ: Mapping[str, str] | None = None
+    folder: Path,
+    model: str,
+    mcp: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    storage: str | None = None,
 ) -> Iterator[Target]:
-    """`holodeck serve`, as an operator runs it: a key, SQLite, MCP servers, and limits that fit the load."""
+    """`holodeck serve`, as an operator runs it: a key, SQLite, MCP servers, and limits that fit the load.
+
+    `storage`: the URL of another database.
+    """
 
     def model_entry(name: str) -> dict[str, Any]:
         where = {"provider": "openai_compatible", "name": name, "endpoint": f"{model}/v1"}
@@ -111,6 +119,10 @@ def run_holodeck(
         "keys": [{"name": "bench", "hash": hash_key(KEY)}],
         "limits": {"in_flight": AT_ONCE, "key": {"in_flight": AT_ONCE}, "drain_seconds": 1},
     }
+    if storage is not None:
+        # Its password may not stand in the file.
+        config["storage"] = {"url": "${BENCH_STORAGE}"}
+        environ = {**(environ or {}), "BENCH_STORAGE": storage}
     file = folder / "gateway.yaml"
     file.write_text(json.dumps(config))
     command = module_command("holodeck", "serve", str(file))

@@ -59,5 +59,13 @@ def test_lists_of_runs_are_measured_in_a_store_of_many() -> None:
     assert len(done.stdout[requests:].strip().splitlines()) == 14
 
 
+@pytest.mark.long
+def test_storing_is_measured_on_both_databases() -> None:
+    done = _bench("storage", "--rounds=1", "--responses=100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for title in ("CPU per request of the gateway", "Bytes of a stored response", "Time of a request by the items"):
+        assert title in done.stdout
+
+
 def test_an_option_without_a_measurement_is_refused() -> None:
     assert "one of: gateway" in _bench("--rounds=1").stderr

@@ -22,6 +22,7 @@ from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
 from holodeck.storage.migrations import MIGRATIONS
 from holodeck.storage.responses import StoredResponse
+from holodeck.storage.runs import RunQuery, StoredRun
 from holodeck.storage.store import ResponseStore
 
 RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
@@ -48,6 +49,44 @@ async def use_store(url: str) -> AsyncIterator[ResponseStore]:
 @pytest.fixture
 def database(fragile: PostgresServer) -> str:
     return fragile.new_database()
+
+
+def _with_run(response_id: str) -> StoredResponse:
+    run = StoredRun(id=response_id, owner="alice", created_at=1.0, status="completed", model="small")
+    return replace(RECORD, id=response_id, run=run)
+
+
+@async_test(60)
+async def test_responses_that_are_stored_together_share_a_transaction(fragile: PostgresServer, database: str) -> None:
+    name = database.rpartition("/")[2]
+    async with use_store(database) as store:
+        await store.save(_with_run("first"))
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(store.save(_with_run(f"resp_{number}")))
+        counted = await asyncio.to_thread(
+            fragile.administer, "SELECT count(DISTINCT xmin::text) FROM responses WHERE id LIKE 'resp_%'", name
+        )
+        assert counted == [(1,)], "transactions"
+        page = await store.runs.list_runs(RunQuery(owner="alice", limit=50))
+        assert len(page.runs) == 21
+
+
+@async_test(60)
+async def test_a_response_that_cannot_be_stored_does_not_fail_those_that_are_stored_with_it(
+    fragile: PostgresServer, database: str
+) -> None:
+    name = database.rpartition("/")[2]
+    async with use_store(database) as store:
+        await store.save(_with_run("first"))
+        await asyncio.to_thread(
+            fragile.administer, "ALTER TABLE responses ADD CONSTRAINT refused CHECK (id <> 'resp_bad')", name
+        )
+        ids = ["resp_1", "resp_bad", "resp_2", "first", "resp_3"]
+        outcomes = await asyncio.gather(*(store.save(_with_run(each)) for each in ids), return_exceptions=True)
+        assert [isinstance(each, StorageError) for each in outcomes] == [False, True, False, False, False]
+        assert [(await store.get(each, "alice")) is not None for each in ids] == [True, False, True, True, True]
+        await store.save(_with_run("resp_4"))
 
 
 @pytest.mark.proves("D-32")

@@ -92,6 +92,13 @@ class Driver(Protocol):
         """
         ...
 
+    def write_statement(self, sql: str, values: tuple[object, ...]) -> Awaitable[int]:
+        """Execute a repeatable statement, and return how many rows it has changed, once committed.
+
+        It changes rows for which no other gateway waits, and has no `RETURNING`: others may share its transaction.
+        """
+        ...
+
     def write_inline(self, job: Job[bool], *, is_one_statement: bool) -> bool:
         """Run a job that writes little on the thread of the event loop, if that is quick.
 

@@ -85,9 +85,9 @@ _COLUMNS = "id, owner, created_at, status, model, servers, tools, question, answ
 _UPDATED = ("status", "servers", "tools", "answer", "details")
 # Of the columns, for a statement from which PostgreSQL cannot infer them.
 _POSTGRES_TYPES = ("text", "text", "float8", *("text",) * 6, "bytea")
-STORE_RUN = f"""
-INSERT INTO runs ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-ON CONFLICT (owner, created_at, id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _UPDATED)}"""  # noqa: S608
+_ON_CONFLICT = f"""
+ON CONFLICT (owner, created_at, id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _UPDATED)}"""
+STORE_RUN = f"INSERT INTO runs ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10){_ON_CONFLICT}"  # noqa: S608
 # A run has the caller and the time of its response.
 _IS_RUN_OF = "id = $1 AND (owner, created_at) = (SELECT owner, created_at FROM responses WHERE id = $1)"
 SET_RUN_STATUS = f"UPDATE runs SET status = $2 WHERE {_IS_RUN_OF} AND status <> $2"  # noqa: S608
@@ -131,13 +131,14 @@ def run_values_of(run: StoredRun) -> tuple[object, ...]:
     )
 
 
-def insert_run_after(source: str, *, first: int) -> str:
-    """Return a statement that inserts a run if the rows `source` are not empty.
+def store_run_after(source: str, *, first: int) -> str:
+    """Return a statement that stores a run if the rows `source` are not empty.
 
     `first`: the number of its first parameter.
     """
     values = ", ".join(f"${number}::{kind}" for number, kind in enumerate(_POSTGRES_TYPES, start=first))
-    return f"INSERT INTO runs ({_COLUMNS}) SELECT {values} FROM {source} ON CONFLICT (owner, created_at, id) DO NOTHING"  # noqa: S608
+    # Without a condition, the `ON` would be one of a join.
+    return f"INSERT INTO runs ({_COLUMNS}) SELECT {values} FROM {source} WHERE TRUE{_ON_CONFLICT}"  # noqa: S608
 
 
 def _run_of(row: Row) -> StoredRun:

@@ -40,8 +40,8 @@ from holodeck.storage.runs import (
     STORE_RUN,
     UNFINISHED_STATUSES,
     RunIndex,
-    insert_run_after,
     run_values_of,
+    store_run_after,
 )
 from holodeck.storage.unfinished import (
     DELETE_CHUNKS,
@@ -53,6 +53,9 @@ from holodeck.storage.unfinished import (
 )
 from holodeck.storage.usage import UsageStore
 
+Values = tuple[object, ...]
+"""The values of a statement."""
+
 _PARAMETERS = ", ".join(f"${number}" for number in range(1, len(COLUMN_NAMES) + 2))
 _UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in (*COLUMN_NAMES[1:], "gateway_id"))
 _INSERT = f"INSERT INTO responses ({COLUMNS}, gateway_id) VALUES ({_PARAMETERS})"  # noqa: S608 - no values, as below
@@ -61,9 +64,15 @@ _UPSERT = f"{_INSERT} ON CONFLICT (id) DO UPDATE SET {_UPDATED_COLUMNS}"
 _INSERT_QUEUED = f"""
 INSERT INTO responses ({COLUMNS}, gateway_id, queue_position) VALUES ({_PARAMETERS}, ${len(COLUMN_NAMES) + 2})
 ON CONFLICT (id) DO NOTHING"""  # noqa: S608
-# One statement is one round trip and no transaction. The run has parameters behind those of the response.
+# For a database that can write to several tables in one statement, which is one round trip and shares a transaction.
+# The run has parameters behind those of the response.
 _INSERT_WITH_RUN = f"""
-WITH added AS ({_INSERT_NEW} RETURNING id) {insert_run_after("added", first=len(COLUMN_NAMES) + 2)}"""
+WITH added AS ({_INSERT_NEW} RETURNING id) {store_run_after("added", first=len(COLUMN_NAMES) + 2)}"""
+_RESERVE_WITH_RUN = f"""
+WITH added AS ({_INSERT_QUEUED} RETURNING id) {store_run_after("added", first=len(COLUMN_NAMES) + 3)}"""
+_END_WITH_RUN = f"""
+WITH stored AS ({_UPSERT} RETURNING id), chunks AS ({DELETE_CHUNKS})
+{store_run_after("stored", first=len(COLUMN_NAMES) + 2)}"""
 _READ_QUEUE_STATE = f"""
 SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_COUNTED} AND {IS_UNFINISHED}),
     (SELECT MAX(queue_position) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
@@ -137,46 +146,63 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         """
         is_small = size_of(response) < COMPRESSED_FROM
         values = values_of(response, self.gateway_id) if is_small else await self._encode(response)
+        run = () if response.run is None else run_values_of(response.run)
+        is_end = response.status not in UNFINISHED_STATUSES
+        is_one_statement = self._driver.has_writing_queries
         # Most responses are finished when they are first stored. They have no chunks to delete.
-        if response.status not in UNFINISHED_STATUSES and not is_reserved:
-            is_one_statement = response.run is None or self._driver.has_writing_queries
-
-            async def insert(db: Connection) -> bool:
-                """Insert the response and its run. False, and nothing is changed, if there is one of its id."""
-                run_values = () if response.run is None else run_values_of(response.run)
-                if run_values and is_one_statement:
-                    return await db.write_counted(_INSERT_WITH_RUN, *values, *run_values) > 0
-                is_new = await db.write_counted(_INSERT_NEW, *values) > 0
-                if is_new and run_values:
-                    await db.write(STORE_RUN, *run_values)
-                return is_new
-
-            if is_alone and is_small and self._driver.write_inline(insert, is_one_statement=is_one_statement):
+        if is_end and not is_reserved:
+            if is_one_statement:
+                is_new = (
+                    await self._driver.write_statement(_INSERT_WITH_RUN if run else _INSERT_NEW, (*values, *run)) > 0
+                )
+            else:
+                is_new = await self._insert(values, run, is_inline=is_alone and is_small)
+            if is_new:
                 return
-            if await self._driver.write(insert, is_one_statement=is_one_statement):
-                return
-        await self._replace(response, values)
+        if is_end and run and is_one_statement:
+            await self._driver.write_statement(_END_WITH_RUN, (*values, *run))
+        else:
+            await self._replace(values, run, is_end=is_end)
+
+    async def _insert(self, values: Values, run: Values, *, is_inline: bool) -> bool:
+        """Insert a response and its run. False, and nothing is changed, if there is one of its id."""
+
+        async def insert(db: Connection) -> bool:
+            is_new = await db.write_counted(_INSERT_NEW, *values) > 0
+            if is_new and run:
+                await db.write(STORE_RUN, *run)
+            return is_new
+
+        is_one_statement = not run
+        if is_inline and self._driver.write_inline(insert, is_one_statement=is_one_statement):
+            return True
+        return await self._driver.write(insert, is_one_statement=is_one_statement)
 
     @transaction()
-    async def _replace(self, db: Connection, response: StoredResponse, values: Sequence[object]) -> None:
+    async def _replace(self, db: Connection, values: Values, run: Values, *, is_end: bool) -> None:
         await db.write(_UPSERT, *values)
-        if response.run is not None:
-            await db.write(STORE_RUN, *run_values_of(response.run))
-        if response.status not in UNFINISHED_STATUSES:
-            await db.write(DELETE_CHUNKS, response.id)
+        if run:
+            await db.write(STORE_RUN, *run)
+        if is_end:
+            await db.write(DELETE_CHUNKS, values[0])
 
     async def reserve(self, response: StoredResponse) -> None:
         """Store a new unfinished response for which a request waits: it is neither queued, nor does a quota count it.
 
         Idempotent.
         """
-        await self._insert_reserved(response, await self._encode(response))
+        values = (*await self._encode(response), RESERVED)
+        run = () if response.run is None else run_values_of(response.run)
+        if run and self._driver.has_writing_queries:
+            await self._driver.write_statement(_RESERVE_WITH_RUN, (*values, *run))
+        else:
+            await self._insert_reserved(values, run)
 
     @transaction()
-    async def _insert_reserved(self, db: Connection, response: StoredResponse, values: Sequence[object]) -> None:
-        await db.write(_INSERT_QUEUED, *values, RESERVED)
-        if response.run is not None:
-            await db.write(STORE_RUN, *run_values_of(response.run))
+    async def _insert_reserved(self, db: Connection, values: Values, run: Values) -> None:
+        await db.write(_INSERT_QUEUED, *values)
+        if run:
+            await db.write(STORE_RUN, *run)
 
     async def insert_within_quota(self, response: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
         """Store a new unfinished response, unless its caller has `quota` unfinished ones on all gateways together.

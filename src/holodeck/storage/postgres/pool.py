@@ -13,7 +13,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from holodeck.lib import log
@@ -126,6 +126,23 @@ class PostgresConnection:
     def array(self, texts: Collection[str], /) -> object:
         return list(_clean(texts))
 
+    async def write_group(self, sql: str, rows: Sequence[Collection[object]]) -> list[int]:
+        """Execute a statement that writes for each of the rows of values, in one round trip and one transaction.
+
+        Returns how many rows of the database each of them has changed.
+        """
+        # The number of the row of values comes back with each row that it has changed.
+        grouped = f"{for_postgres(sql)} RETURNING ${len(rows[0]) + 1}::int4"
+        values = [(*_clean(row), number) for number, row in enumerate(rows)]
+        counts = [0] * len(rows)
+        for (number,) in await self._connection.fetchmany(grouped, values):
+            counts[number] += 1
+        return counts
+
+
+async def _leave_as_it_is(connection: Connection) -> None:
+    """Reset nothing: no job changes the session of its connection. asyncpg's own reset is a round trip for each job."""
+
 
 def _ignore(failure: StorageError) -> None:
     pass
@@ -160,6 +177,7 @@ class PostgresPool:
             OSError,
         )
         self._errors = (asyncpg.PostgresError, TimeoutError, *self._lost_errors)
+        self._data_error = asyncpg.DataError
         self.on_failure: Callable[[StorageError], None] = _ignore
         """Called with an error that the server reports of itself, such as a full disk."""
         self.liveness = PostgresLiveness(self._connect, self._errors)
@@ -214,6 +232,26 @@ class PostgresPool:
         # Unreachable: the last attempt returns or raises.
         raise AssertionError
 
+    async def run_group(self, sql: str, rows: Sequence[Collection[object]]) -> list[int] | None:
+        """Execute a repeatable statement for each of the rows of values, in one transaction, and return the counts.
+
+        None, and nothing is written, if the server refuses one of them. Raises `StorageError` for what concerns all.
+        """
+
+        async def write(db: PostgresConnection) -> list[int] | None:
+            try:
+                return await db.write_group(sql, rows)
+            except self._errors as error:
+                if isinstance(error, TimeoutError) or (
+                    self._is_connection_error(error) and not isinstance(error, self._data_error)
+                ):
+                    raise
+                log.debug("storage.group_refused", error=type(error).__name__)
+                return None
+
+        # The connection of this driver, which has more than jobs see.
+        return await self.run(cast(Job[list[int] | None], write))
+
     async def close(self) -> None:
         """Release the liveness lock and close all connections, within `POSTGRES_CLOSE_TIMEOUT` for each step."""
         await self.liveness.stop()
@@ -240,6 +278,7 @@ class PostgresPool:
             self._url,
             min_size=0,
             max_size=POSTGRES_CONNECTIONS,
+            reset=_leave_as_it_is,
             **_CONNECT_OPTIONS,
         )
         try:

@@ -101,6 +101,9 @@ class SQLiteDriver:
         writing = self._writer.run(job, is_one_statement=is_one_statement)
         return self._confirm_found(writing) if confirms_missing else writing
 
+    def write_statement(self, sql: str, values: tuple[object, ...]) -> Awaitable[int]:
+        return self._writer.run(lambda db: db.write_counted(sql, *values), is_one_statement=True)
+
     def write_inline(self, job: Job[bool], *, is_one_statement: bool) -> bool:
         return self._inline_writer.run(job, is_one_statement=is_one_statement)
 
