@@ -27,6 +27,7 @@ from bench.gateway_targets import KEY, Target, run_holodeck
 from bench.postgres import running_postgres
 from bench.processes import module_command, run_server
 from bench.table import print_table
+from holodeck.storage.factory import open_store
 from holodeck.testing import FaultyMCPServer
 
 ROUNDS = 10
@@ -102,10 +103,22 @@ def measure_disk(responses: int) -> None:
                 runner.run(measure_once(target, case, count, AT_ONCE))
             with closing(sqlite3.connect(folder / "holodeck.db")) as db:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                (json,) = db.execute("SELECT avg(length(resource) + length(input_items)) FROM responses").fetchone()
+                (response_id, caller_id) = db.execute("SELECT id, owner FROM responses LIMIT 1").fetchone()
+            json = runner.run(_json_size(folder, response_id, caller_id))
             size = (folder / "holodeck.db").stat().st_size / count
-            rows.append([case.label, str(count), f"{json:.0f}", f"{size:.0f}", f"{size / json:.2f}"])
+            rows.append([case.label, str(count), str(json), f"{size:.0f}", f"{size / json:.2f}"])
     print_table("Bytes of a stored response", ["request", "responses", "JSON", "on disk", "ratio"], rows)
+
+
+async def _json_size(folder: Path, response_id: str, caller_id: str) -> int:
+    """The bytes of a stored response and of its input, as clients get them."""
+    store = open_store("sqlite:///holodeck.db", folder=folder)
+    try:
+        found = await store.get(response_id, caller_id)
+    finally:
+        await store.close()
+    assert found is not None
+    return len(found.resource) + len(found.input_items)
 
 
 def measure_history() -> None:

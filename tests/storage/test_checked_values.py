@@ -13,7 +13,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.checked_values import COMPRESSED_FROM, decode_value, encode_value
+from holodeck.storage.checked_values import INLINE_BYTES, decode_value, encode_value
 from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
 from holodeck.storage.responses import StoredResponse
@@ -121,17 +121,46 @@ async def test_a_changed_byte_of_any_stored_value_is_an_error_that_names_the_rec
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"x" * (COMPRESSED_FROM - 1), b"x" * COMPRESSED_FROM], ids=["empty", "short", "long", "shrunk"]
+    ("data", "base"),
+    [(b"", b""), (b"{}", b""), (b"x" * 1000, b""), (b"x" * INLINE_BYTES, b""), (b"ab" * 400, b"abab" * 10)],
+    ids=["empty", "short", "long", "shrunk", "based"],
 )
-def test_a_value_comes_back_as_it_was_and_every_changed_byte_is_noticed(data: bytes) -> None:
-    stored = encode_value(data, may_compress=True)
-    assert decode_value(stored, "resp_1") == data
+def test_a_value_comes_back_as_it_was_and_every_changed_byte_is_noticed(data: bytes, base: bytes) -> None:
+    stored = encode_value(data, may_compress=not base, base=base)
+    assert decode_value(stored, "resp_1", base=base) == data
     for at in {*range(min(len(stored), 400)), len(stored) - 1}:
         with pytest.raises(StorageError, match="resp_1"):
-            decode_value(change_byte(stored, at), "resp_1")
+            decode_value(change_byte(stored, at), "resp_1", base=base)
     for cut in (stored[:-1], stored + b"x", stored[:3], b"", None, "text"):
         with pytest.raises(StorageError, match="resp_1"):
-            decode_value(cut, "resp_1")
+            decode_value(cut, "resp_1", base=base)
+    if base:
+        with pytest.raises(StorageError, match="resp_1"):
+            decode_value(stored, "resp_1", base=b"another")
+
+
+@pytest.mark.parametrize("words", [40, 1000])
+@async_test(30)
+async def test_the_texts_of_a_response_are_stored_once(tmp_path: Path, words: int) -> None:
+    question, answer = (" ".join(f"{name}{number}" for number in range(words)).encode() for name in ("why", "because"))
+    stored = StoredResponse(
+        id="resp_1",
+        owner=OWNER,
+        created_at=1.0,
+        status="completed",
+        resource=b'{"output":[{"text":"' + answer + b'"}]}',
+        input_items=b'[{"text":"' + question + b'"}]',
+        items=b'[{"content":"' + question + b'"},{"content":"' + answer + b'"}]',
+    )
+    store = open_store("sqlite:///kept.db", folder=tmp_path)
+    try:
+        await store.save(stored)
+        assert await store.get("resp_1", OWNER) == stored
+    finally:
+        await store.close()
+    with closing(sqlite3.connect(tmp_path / "kept.db")) as connection:
+        query = "SELECT length(resource), length(input_items) FROM responses"
+        assert max(connection.execute(query).fetchone()) < 300 + len(answer) // 10
 
 
 @async_test(60)

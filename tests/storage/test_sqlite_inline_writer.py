@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.storage.checked_values import COMPRESSED_FROM
+from holodeck.storage.checked_values import INLINE_BYTES
 from holodeck.storage.jobs import Connection
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.sqlite.connection import (
@@ -64,7 +64,7 @@ async def test_a_single_response_is_written_before_another_task_runs(tmp_path: P
 
 @async_test
 async def test_a_large_response_is_written_by_the_worker_thread(tmp_path: Path) -> None:
-    large = replace(RECORD, id="large", events=b"x" * (COMPRESSED_FROM + 1))
+    large = replace(RECORD, id="large", events=b"x" * (INLINE_BYTES + 1))
     async with use_store(tmp_path / "kept.db") as store:
         assert not is_written_on_the_spot(store, large)
         await store.save(large, is_alone=True)

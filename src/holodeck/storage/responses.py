@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from holodeck.lib.record import record
-from holodeck.storage.checked_values import decode_optional, encode_value
+from holodeck.storage.checked_values import decode_optional, decode_value, encode_value
 from holodeck.storage.runs import StoredRun
 
 
@@ -46,15 +46,32 @@ _FIRST_BYTES = COLUMN_NAMES.index("resource")
 _plain_of = attrgetter(*COLUMN_NAMES[:_FIRST_BYTES])
 
 
+# About what the gateway writes around the texts of a response: the base of what is stored of it, before its items. It
+# is never changed, because stored values refer to it; another one would be another form of values.
+_SAMPLE = (
+    b'[{"id":"msg_","type":"message","status":"completed","role":"user","content":[{"type":"input_text","text":"'
+    b'{"id":"resp_","object":"response","created_at":17,"completed_at":17,"status":"completed","incomplete_details":null,'
+    b'"output":[{"id":"msg_","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text",'
+    b'"text":"","annotations":[],"logprobs":[]}]}],"error":null,"usage":{"input_tokens":10,"input_tokens_details":{'
+    b'"cached_tokens":0,"cache_write_tokens":0},"output_tokens":20,"output_tokens_details":{"reasoning_tokens":0},'
+    b'"total_tokens":30},"model":"","previous_response_id":null,"instructions":null,"tools":[],"tool_choice":"auto",'
+    b'"truncation":"disabled","parallel_tool_calls":true,"text":{"format":{"type":"text"},"verbosity":"medium"},'
+    b'"top_p":1.0,"presence_penalty":0.0,"frequency_penalty":0.0,"top_logprobs":0,"temperature":1.0,"reasoning":{'
+    b'"effort":null,"summary":null},"max_output_tokens":null,"max_tool_calls":null,"store":true,"background":false,'
+    b'"service_tier":"default","metadata":{},"safety_identifier":null,"prompt_cache_key":null}'
+)
+
+
 def values_of(response: StoredResponse, gateway_id: int) -> tuple[object, ...]:
     """Return the values of a row, with the gateway that the response is assigned to as the last one.
 
     Takes a few milliseconds per megabyte: see `size_of`.
     """
+    base = _SAMPLE + response.items
     return (
         *_plain_of(response),
-        encode_value(response.resource),
-        encode_value(response.input_items),
+        encode_value(response.resource, base=base),
+        encode_value(response.input_items, base=base),
         encode_value(response.items),
         encode_value(response.pending),
         encode_value(response.events, may_compress=True),
@@ -71,6 +88,16 @@ def size_of(response: StoredResponse) -> int:
 
 def response_of(row: Sequence[Any]) -> StoredResponse:
     """Return the response of a row of `COLUMNS`. Raises `DamagedValueError`."""
-    plain, stored = row[:_FIRST_BYTES], row[_FIRST_BYTES:]
-    data = (decode_optional(each, row[0]) for each in stored)
-    return StoredResponse(**dict(zip(COLUMN_NAMES, (*plain, *data), strict=True)))
+    response_id, stored = row[0], row[_FIRST_BYTES:]
+    data = (
+        *decode_texts(response_id, *stored[:3]),
+        *(decode_optional(each, response_id) for each in stored[3:]),
+    )
+    return StoredResponse(**dict(zip(COLUMN_NAMES, (*row[:_FIRST_BYTES], *data), strict=True)))
+
+
+def decode_texts(response_id: str, resource: object, input_items: object, items: object) -> tuple[bytes, bytes, bytes]:
+    """Return the stored values of a response's resource, input and items. Raises `DamagedValueError`."""
+    context = decode_value(items, response_id)
+    base = _SAMPLE + context
+    return decode_value(resource, response_id, base=base), decode_value(input_items, response_id, base=base), context

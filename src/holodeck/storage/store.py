@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, DELETE_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.storage import items_by_id
-from holodeck.storage.checked_values import CHECK_BYTES, COMPRESSED_FROM, decode_value
+from holodeck.storage.checked_values import CHECK_BYTES, INLINE_BYTES, decode_value
 from holodeck.storage.conversations import Conversations
 from holodeck.storage.elicitations import DELETE_EXPIRED_ELICITATIONS, ElicitationStore
 from holodeck.storage.idempotency_keys import DELETE_EXPIRED_KEYS, IdempotencyKeyStore, oldest_key_time
@@ -29,6 +29,7 @@ from holodeck.storage.responses import (
     COLUMN_NAMES,
     COLUMNS,
     StoredResponse,
+    decode_texts,
     response_of,
     size_of,
     values_of,
@@ -84,7 +85,7 @@ _RESOURCE = COLUMN_NAMES.index("resource")
 _FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND gateway_id = $2 AND status = $3 AND resource = $4"
 _GET = f"SELECT {COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608
 _DELETE = "DELETE FROM responses WHERE id = $1 AND owner = $2"
-_READ_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
+_READ_TEXTS = "SELECT id, resource, input_items, items FROM responses WHERE id = ANY($1)"
 _READ_CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, depth, bytes) AS (
     SELECT id, previous_id, 0, CAST(length(items) - {CHECK_BYTES} AS BIGINT) FROM responses WHERE id = $1 AND owner = $2
@@ -144,7 +145,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         `is_alone`: no other request is in progress, so a short write may block the event loop.
         `is_reserved`: `reserve` has stored it, which spares an attempt to insert it.
         """
-        is_small = size_of(response) < COMPRESSED_FROM
+        is_small = size_of(response) < INLINE_BYTES
         values = values_of(response, self.gateway_id) if is_small else await self._encode(response)
         run = () if response.run is None else run_values_of(response.run)
         is_end = response.status not in UNFINISHED_STATUSES
@@ -283,7 +284,8 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
             batch, chosen = chosen[:size], chosen[size:]
             texts = {row[0]: row[1:] for row in await db.fetch_rows(_READ_TEXTS, db.array(batch))}
             for response_id in filter(texts.__contains__, batch):
-                search.search_response(*(decode_value(text, response_id) for text in texts[response_id]))
+                resource, input_items, _ = decode_texts(response_id, *texts[response_id])
+                search.search_response(resource, input_items)
         return search.found
 
     @read()
@@ -331,7 +333,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
 
     async def _encode(self, response: StoredResponse) -> tuple[object, ...]:
         """Return the values of a response, computed in a thread if they are large."""
-        if size_of(response) < COMPRESSED_FROM:
+        if size_of(response) < INLINE_BYTES:
             return values_of(response, self.gateway_id)
         return await run_off_loop(lambda: values_of(response, self.gateway_id))
 

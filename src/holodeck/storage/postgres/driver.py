@@ -11,7 +11,7 @@ of their own each, because they wait for locks of rows, and would make their nei
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import TypeVar
@@ -88,7 +88,7 @@ class GroupWriter:
         self._is_writing = False
 
     async def _write_group(self, group: list[_Write]) -> None:
-        outcomes: list[int] | list[int | Exception] | None = None
+        outcomes: Sequence[int | Exception] | None = None
         try:
             if len(group) > 1:
                 outcomes = await self._pool.run_group(group[0].sql, [write.values for write in group])
