@@ -27,26 +27,19 @@ from holodeck.gateway.openapi.schemas.schema import (
     choice,
     constant,
     list_field_schemas,
-    mapping,
     model_schema,
     model_schemas,
     ref,
     string,
     variants,
 )
-from holodeck.gateway.wire.request.content_parts import CACHE_FIELD
 from holodeck.gateway.wire.request.tools import CHOICE_MODES, HOSTED_TOOL_TYPES
 from holodeck.lib.limits import (
     MAX_INPUT_TEXT_CHARS,
     MAX_REQUEST_TOOLS,
 )
 
-IMAGE_URL = "^(https?://|data:image/)"
 LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
-JSON_SCHEMA = mapping("A JSON Schema.")
-CACHE_MARK: dict[str, Schema] = {
-    CACHE_FIELD: mapping("A mark for the prompt cache. Sent to the provider, if it has the field.")
-}
 _PART_MODELS: tuple[type[APIModel], ...] = (
     InputText,
     InputImage,

@@ -15,6 +15,7 @@ from holodeck.gateway.api.field_rows import (
     option_rows,
 )
 from holodeck.gateway.api.model import list_rows
+from holodeck.gateway.api.models.chat_messages import NO_CHAT_FILES, USE_TOOL_CALLS
 from holodeck.gateway.api.models.create_chat_completion import (
     CHAT_FUNCTION,
     TEXT_ONLY,
@@ -150,7 +151,7 @@ CHAT_FIELDS = (
     RequestField(
         path="messages[].function_call",
         treatment="refused",
-        about="Use 'tool_calls'.",
+        about=USE_TOOL_CALLS,
         example={"messages": [{"role": "assistant", "function_call": {"name": "look_up", "arguments": "{}"}}]},
     ),
     RequestField(
@@ -174,7 +175,7 @@ CHAT_FIELDS = (
     RequestField(
         path="messages[].content[].file.file_id",
         treatment="refused",
-        about="This gateway stores no files: send the content itself.",
+        about=NO_CHAT_FILES,
         example={"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
     ),
     RequestField(

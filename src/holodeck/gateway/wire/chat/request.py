@@ -6,24 +6,40 @@ API is either supported or refused by its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from holodeck.gateway.api.models.create_chat_completion import TEXT_ONLY, CreateChatCompletion
+from holodeck.gateway.api.model import APIModel
+from holodeck.gateway.api.models.chat_messages import (
+    MODEL_OF_ROLE,
+    ChatAssistantMessage,
+    ChatAudioPart,
+    ChatFilePart,
+    ChatFunctionTool,
+    ChatImagePart,
+    ChatSentRefusalPart,
+    ChatSentTextPart,
+    ChatSystemMessage,
+    ChatTextPart,
+    ChatToolMessage,
+    ChatUserMessage,
+)
+from holodeck.gateway.api.models.create_chat_completion import CreateChatCompletion
+from holodeck.gateway.api.models.mcp_tool import MCPTool
+from holodeck.gateway.api.models.tools import ToolContext
 from holodeck.gateway.wire.request.body import (
     ExtraParameters,
     ResponseRequest,
     allow_no_parameters,
     with_extra_parameters,
 )
-from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, read_image_url
+from holodeck.gateway.wire.request.content_parts import AUDIO_TYPES, CACHE_FIELD, mark_link
 from holodeck.gateway.wire.request.json_fields import (
     JSONFields,
     refuse,
     refuse_choice,
+    refuse_missing,
     refuse_type,
-    refuse_unsupported,
 )
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.options import (
@@ -38,29 +54,20 @@ from holodeck.gateway.wire.request.schemas import RequestSchemas
 from holodeck.gateway.wire.request.tools import (
     RequestToolChoice,
     RequestTools,
+    build_function_spec,
     echo_function,
-    read_function_spec,
     read_tool_choice,
 )
-from holodeck.gateway.wire.request.validation import read_body
-from holodeck.lib.limits import (
-    MAX_CALL_ID_CHARS,
-    MAX_FILE_DATA_CHARS,
-    MAX_IDENTIFIER_CHARS,
-    MAX_INPUT_TEXT_CHARS,
-    MAX_TOOL_NAME_CHARS,
-)
+from holodeck.gateway.wire.request.validation import read_body, require_kind
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.generation import DEFAULT_OPTIONS, GenerationOptions
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning
 
-_ROLES = ("system", "developer", "user", "assistant", "tool")
-_USER_PART_TYPES = ("text", "image_url", "input_audio", "file")
+_TOOL_MODELS: Mapping[str, type[APIModel]] = {"function": ChatFunctionTool, "mcp": MCPTool}
+ChatPart = ChatTextPart | ChatImagePart | ChatAudioPart | ChatFilePart | ChatSentTextPart | ChatSentRefusalPart
 REASONING_FIELD = "reasoning_content"
 """The field of a message in which many servers of this API, and this gateway, send reasoning."""
-# Fields of our message that OpenAI's Agents SDK for JavaScript sends back inside the text part.
-_ANSWER_FIELDS = ("role", "refusal", "annotations", "tool_calls", REASONING_FIELD)
 
 
 @record
@@ -103,18 +110,16 @@ def read_chat_request(body: object, *, extra_parameters_of: ExtraParameters = al
 def _read_messages(messages: Sequence[object]) -> Input:
     into = Input()
     for index, value in enumerate(messages):
-        message = JSONFields(value, f"messages[{index}]")
-        role = message.get_choice("role", _ROLES) or message.refuse_missing("role")
-        message.refuse_present("Use 'tool_calls'.", "function_call")
-        message.refuse_present(TEXT_ONLY, "audio")
-        if role == "assistant":
-            _read_assistant_message(message, into)
-        elif role == "tool":
-            _read_tool_result(message, into)
-        else:
-            content = _read_content(message, _USER_PART_TYPES if role == "user" else ("text",))
-            into.items.append(Message(role=cast(Role, role), content=content, name=_read_author_name(message)))
-        message.refuse_unread()
+        where = f"messages[{index}]"
+        message = read_body(require_kind(value, where, MODEL_OF_ROLE, "role"), value, where)
+        if isinstance(message, ChatAssistantMessage):
+            _read_answer(message, where, into)
+        elif isinstance(message, ChatToolMessage):
+            content = _build_content(message.content, where)
+            into.items.append(FunctionCallOutput(call_id=message.tool_call_id, content=content))
+        elif isinstance(message, ChatUserMessage | ChatSystemMessage):
+            content = _build_content(message.content, where)
+            into.items.append(Message(role=message.role, content=content, name=message.name or ""))
     if not into.items:
         refuse("Invalid 'messages': empty array. Expected at least one message.", "messages", "empty_array")
     return into
@@ -126,9 +131,7 @@ def _read_generation_options(
     """Read the options of a body and of its other members, and the format of the answer."""
     echo, schema = TEXT_FORMAT, None
     if body.response_format is not None:
-        echo, schema = read_format(
-            JSONFields({"response_format": body.response_format}), "response_format", is_nested=True
-        )
+        echo, schema = read_format(body.response_format, "response_format", is_nested=True)
     found = read_options(fields, "chat")
     if body.max_tokens is not None:
         if "max_tokens" in found:
@@ -147,20 +150,16 @@ def _read_generation_options(
 def _read_chat_tools(tools: Sequence[object]) -> RequestTools:
     if not tools:
         return RequestTools()
-    specs, echo, schemas = [], [], RequestSchemas()
+    specs, echo, context = [], [], ToolContext(schemas=RequestSchemas().budget)
     declarations: list[MCPDeclaration] = []
     for index, value in enumerate(tools):
-        entry = JSONFields(value, f"tools[{index}]")
-        kind = entry.require_text("type")
-        if kind == "mcp":
-            declarations.append(read_declaration(entry.value, entry.path))
+        where = f"tools[{index}]"
+        model = require_kind(value, where, _TOOL_MODELS)
+        if model is MCPTool:
+            declarations.append(read_declaration(value, where))
             continue
-        if kind != "function":
-            refuse_choice(entry.path_of("type"), kind, ("function", "mcp"))
-        function = entry.get_object("function") or entry.refuse_missing("function")
-        specs.append(read_function_spec(function, schemas))
-        echo.append(echo_function(function.value))
-        entry.refuse_unread()
+        specs.append(build_function_spec(read_body(ChatFunctionTool, value, where, context).function))
+        echo.append(echo_function(cast(Mapping[str, Any], value)["function"]))
     names = [spec.name for spec in specs]
     if len(set(names)) < len(names):
         refuse("Duplicate function name in 'tools'.", "tools", "duplicate_value")
@@ -203,110 +202,39 @@ def _read_chosen_name(fields: JSONFields) -> str:
     return name
 
 
-def _read_assistant_message(message: JSONFields, into: Input) -> None:
-    name = _read_author_name(message)
-    message.get_array("annotations")
-    message.pop("parsed")
-    # LiteLLM stores our reasoning here a second time, and sends it back.
-    message.pop("provider_specific_fields")
-    reasoning = message.get_text(REASONING_FIELD)
-    if reasoning:
-        into.items.append(Reasoning(text=reasoning, opaque={"chat": REASONING_FIELD}))
-    refusal = message.get_text("refusal")
-    content = _read_content(message, ("text", "refusal")) if message.has("content") else ()
-    message.pop("content")
-    if refusal:
-        content = (*content, TextContent(text=refusal))
+def _read_answer(message: ChatAssistantMessage, where: str, into: Input) -> None:
+    if message.reasoning_content:
+        into.items.append(Reasoning(text=message.reasoning_content, opaque={"chat": REASONING_FIELD}))
+    content = () if message.content is None else _build_content(message.content, where)
+    if message.refusal:
+        content = (*content, TextContent(text=message.refusal))
     if any(isinstance(part, TextContent) and part.text for part in content):
-        into.items.append(Message(role="assistant", content=content, name=name))
-    calls = list(message.iter_objects("tool_calls"))
-    if not content and not calls:
-        message.refuse_missing("content")
-    into.items += [_read_tool_call(call) for call in calls]
+        into.items.append(Message(role="assistant", content=content, name=message.name or ""))
+    if not content and not message.tool_calls:
+        refuse_missing(f"{where}.content")
+    into.items += [
+        FunctionCall(call_id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for call in message.tool_calls or ()
+    ]
 
 
-def _read_author_name(message: JSONFields) -> str:
-    return message.get_text("name", max_length=MAX_IDENTIFIER_CHARS) or ""
+def _build_content(content: str | Sequence[ChatPart], where: str) -> tuple[Part, ...]:
+    if isinstance(content, str):
+        return (TextContent(text=content),)
+    return tuple(_build_part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
 
 
-def _read_tool_call(fields: JSONFields) -> FunctionCall:
-    kind = fields.get_text("type") or "function"
-    if kind != "function":
-        refuse_choice(fields.path_of("type"), kind, ("function",))
-    fields.pop("index")
-    call_id = fields.require_text("id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
-    function = fields.get_object("function") or fields.refuse_missing("function")
-    name = function.require_text("name", max_length=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    arguments = function.require_text("arguments")
-    function.pop("parsed_arguments")
-    function.refuse_unread()
-    fields.refuse_unread()
-    return FunctionCall(call_id=call_id, name=name, arguments=arguments)
-
-
-def _read_tool_result(message: JSONFields, into: Input) -> None:
-    # The name of the function is not needed: the call has it.
-    message.get_text("name")
-    call_id = message.require_text("tool_call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
-    into.items.append(FunctionCallOutput(call_id=call_id, content=_read_content(message, ("text", "image_url"))))
-
-
-def _read_content(message: JSONFields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
-    value, role = message.value.get("content"), message.value.get("role")
-    if isinstance(value, str):
-        return (TextContent(text=message.require_text("content", max_length=MAX_INPUT_TEXT_CHARS)),)
-    if value is None:
-        message.refuse_missing("content")
-    if not isinstance(value, list):
-        refuse_type(message.path_of("content"), "a string or an array of parts", value)
-    parts = []
-    for part in message.iter_objects("content"):
-        kind = part.require_text("type")
-        if kind not in kinds:
-            refuse_choice(part.path_of("type"), kind, kinds)
-        content = _read_part(part, kind)
-        mark = part.get_cache_mark(CACHE_FIELD)
-        if mark is not None and isinstance(content, TextContent | ImageLink | FileData):
-            content = replace(content, cache_mark=mark)
-        parts.append(content)
-        if role == "assistant":
-            for key in _ANSWER_FIELDS:
-                part.pop(key)
-        part.refuse_unread()
-    return tuple(parts)
-
-
-def _read_part(part: JSONFields, kind: str) -> Part:
-    if kind in ("text", "refusal"):
-        part.pop("parsed")
-        return TextContent(text=part.require_text(kind, max_length=MAX_INPUT_TEXT_CHARS))
-    inner = part.get_object(kind) or part.refuse_missing(kind)
-    content = _PART_READERS[kind](inner)
-    inner.refuse_unread()
-    return content
-
-
-def _read_chat_image(fields: JSONFields) -> Part:
-    url = read_image_url(fields, "url")
-    detail: Any = fields.get_choice("detail", ("auto", "low", "high")) or "auto"
-    return ImageLink(url=url, detail=cast(Literal["auto", "low", "high"], detail))
-
-
-def _read_chat_audio(fields: JSONFields) -> Part:
-    kind = fields.get_choice("format", AUDIO_TYPES) or fields.refuse_missing("format")
-    return AudioContent(data=fields.require_text("data", max_length=MAX_FILE_DATA_CHARS), mime_type=AUDIO_TYPES[kind])
-
-
-def _read_chat_file(fields: JSONFields) -> Part:
-    if fields.has("file_id"):
-        refuse_unsupported(fields.path_of("file_id"), "This gateway stores no files: send the content itself.")
-    data = fields.require_text("file_data", max_length=MAX_FILE_DATA_CHARS)
+def _build_part(part: ChatPart, where: str) -> Part:
+    mark = None if part.prompt_cache_breakpoint is None else {CACHE_FIELD: part.prompt_cache_breakpoint}
+    if isinstance(part, ChatTextPart | ChatSentTextPart):
+        return TextContent(text=part.text, cache_mark=mark)
+    if isinstance(part, ChatSentRefusalPart):
+        return TextContent(text=part.refusal, cache_mark=mark)
+    if isinstance(part, ChatImagePart):
+        url = mark_link(part.image_url.url, f"{where}.image_url.url")
+        return ImageLink(url=url, detail=part.image_url.detail or "auto", cache_mark=mark)
+    if isinstance(part, ChatAudioPart):
+        return AudioContent(data=part.input_audio.data, mime_type=AUDIO_TYPES[part.input_audio.format])
+    data = part.file.file_data
     url = data if data.startswith("data:") else f"data:application/octet-stream;base64,{data}"
-    return FileData(url=url, filename=fields.get_text("filename"))
-
-
-_PART_READERS: dict[str, Callable[[JSONFields], Part]] = {
-    "image_url": _read_chat_image,
-    "input_audio": _read_chat_audio,
-    "file": _read_chat_file,
-}
+    return FileData(url=url, filename=part.file.filename, cache_mark=mark)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
+from holodeck.gateway.api.model import APIModel
 from holodeck.gateway.api.models.create_response import (
     LOGPROBS,
     MAX_METADATA_KEY_CHARS,
@@ -14,9 +15,11 @@ from holodeck.gateway.api.models.create_response import (
     ReasoningOptions,
     TextOptions,
 )
+from holodeck.gateway.api.models.text_format import ChatSchemaFormat, NamedSchema, PlainFormat, SchemaFormat
+from holodeck.gateway.api.models.tools import ToolContext
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_type
 from holodeck.gateway.wire.request.schemas import RequestSchemas
-from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
+from holodeck.gateway.wire.request.validation import read_body, require_kind
 from holodeck.models.generation import (
     API,
     DEFAULT_OPTIONS,
@@ -28,6 +31,9 @@ from holodeck.models.generation import (
 )
 
 TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
+_PLAIN: Mapping[str, type[APIModel]] = {"text": PlainFormat, "json_object": PlainFormat}
+_FORMATS: Mapping[str, type[APIModel]] = {**_PLAIN, "json_schema": SchemaFormat}
+_CHAT_FORMATS: Mapping[str, type[APIModel]] = {**_PLAIN, "json_schema": ChatSchemaFormat}
 
 
 def _build_reader(place: RequestPlace) -> Callable[[JSONFields], Any]:
@@ -84,7 +90,7 @@ def read_generation_options(body: CreateResponse, fields: JSONFields) -> tuple[G
     text, reasoning = body.text or TextOptions(), body.reasoning or ReasoningOptions()
     echo, schema = TEXT_FORMAT, None
     if text.format is not None:
-        echo, schema = read_format(JSONFields({"format": text.format}, "text"), "format")
+        echo, schema = read_format(text.format, "text.format")
     found = read_options(fields, "responses")
     top_logprobs = found.pop("top_logprobs", 0)
     options = GenerationOptions(
@@ -121,43 +127,30 @@ def _read_texts(fields: JSONFields, key: str, values: Values) -> tuple[str, ...]
 
 
 def read_format(
-    fields: JSONFields, key: str, *, is_nested: bool = False
+    value: object, where: str, *, is_nested: bool = False
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """Read a format: `text`, `json_object` or `json_schema`. Returns it as the response repeats it, and its schema.
 
     `is_nested`: the schema is in an object of its own, as in chat completions.
     """
-    inner = fields.get_object(key)
-    if inner is None:
-        return TEXT_FORMAT, None
-    kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
-    if kind == "json_schema":
-        schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
-        echo_and_schema = read_json_schema(schema)
-        inner.refuse_unread()
-        return echo_and_schema
-    inner.refuse_unread()
-    return {"type": kind}, None
+    model = require_kind(value, where, _CHAT_FORMATS if is_nested else _FORMATS)
+    found = read_body(model, value, where, ToolContext(schemas=RequestSchemas().budget))
+    if isinstance(found, PlainFormat):
+        return {"type": found.type}, None
+    return _build_format(found.json_schema if isinstance(found, ChatSchemaFormat) else cast(SchemaFormat, found))
 
 
-def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a named schema. Returns it as the response repeats it, and as the model gets it."""
-    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    schema = RequestSchemas().read(fields, "schema")
-    if schema is None:
-        fields.refuse_missing("schema")
-    strict = fields.get_flag("strict")
-    description = fields.get_text("description")
-    fields.refuse_unread()
+def _build_format(found: NamedSchema) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a named schema as the response repeats it, and as the model gets it."""
     echo = {
         "type": "json_schema",
-        "name": name,
-        "description": description,
-        "schema": schema,
-        "strict": strict or False,
+        "name": found.name,
+        "description": found.description,
+        "schema": found.json_schema,
+        "strict": found.strict or False,
     }
-    about = {"description": description} if description else {}
-    return echo, {"title": name, **about, **schema}
+    about = {"description": found.description} if found.description else {}
+    return echo, {"title": found.name, **about, **found.json_schema}
 
 
 def read_metadata(fields: JSONFields) -> dict[str, str]:

@@ -161,7 +161,7 @@ def read_tools(tools: object) -> RequestTools:
     for where, entry in _list_tools(tools, "tools"):
         kind = _kind_of(entry, where)
         if kind == "function":
-            functions.append(_build_spec(read_body(FunctionTool, entry, where, context)))
+            functions.append(build_function_spec(read_body(FunctionTool, entry, where, context)))
             echo.append(echo_function(entry))
         elif isinstance(kind, str) and kind in HOSTED_TOOL_TYPES:
             hosted.append(_read_hosted_tool(entry, kind, where))
@@ -190,15 +190,10 @@ def read_found_tools(tools: object, path: str, aliases: dict[str, ClientToolAlia
     for where, entry in _list_tools(tools, path):
         kind = _kind_of(entry, where)
         if kind == "function":
-            found.append(_build_spec(read_body(FunctionTool, entry, where, context)))
+            found.append(build_function_spec(read_body(FunctionTool, entry, where, context)))
         else:
             found += _read_aliased_tools(entry, kind, where, aliases, context)
     return found
-
-
-def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
-    """Read the object that defines a function. Raises `BadRequestError`, which names the field."""
-    return _build_spec(read_body(FunctionDefinition, fields.value, fields.path, ToolContext(schemas=schemas.budget)))
 
 
 def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,7 +283,8 @@ def _kind_of(entry: object, where: str) -> object:
     return entry.get("type")
 
 
-def _build_spec(tool: FunctionTool | FunctionDefinition) -> ToolSpec:
+def build_function_spec(tool: FunctionTool | FunctionDefinition) -> ToolSpec:
+    """Build a function for the model."""
     return ToolSpec(
         name=tool.name,
         description=tool.description or "",
@@ -334,7 +330,7 @@ def _build_namespace_specs(namespace: NamespaceTool, aliases: dict[str, ClientTo
         elif isinstance(tool, FunctionTool):
             name = model_tool_name(tool.name, namespace.name)
             aliases[name] = ClientToolAlias(name=tool.name, namespace=namespace.name)
-            specs.append(replace(_build_spec(tool), name=name))
+            specs.append(replace(build_function_spec(tool), name=name))
     if namespace.description and specs:
         beginning = model_tool_name("", namespace.name)
         about_all = f"About all tools whose names begin with {beginning!r}: {namespace.description}"

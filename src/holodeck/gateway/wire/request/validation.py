@@ -6,7 +6,7 @@ is not supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from holodeck.gateway.api.field_rows import refusal_reasons
 from holodeck.gateway.api.model import APIModel, list_rows
 from holodeck.gateway.wire.request.json_fields import (
     refuse,
+    refuse_choice,
     refuse_high,
     refuse_long_array,
     refuse_long_text,
@@ -54,6 +55,20 @@ def read_body(model: type[Model], body: object, where: str = "", context: object
         problems = error.errors(include_url=False)
         _refuse(problems[0] if where else min(problems, key=_is_supported), where, model)
     return read
+
+
+def require_kind(value: object, where: str, models: Mapping[str, type[APIModel]], key: str = "type") -> type[APIModel]:
+    """Return the model of the object at `where`, which one of its members names. Raises `BadRequestError`."""
+    if not isinstance(value, dict):
+        refuse_type(where, "an object", value)
+    kind, at = value.get(key), f"{where}.{key}"
+    if kind is None:
+        refuse_missing(at)
+    if not isinstance(kind, str):
+        refuse_type(at, "a string", kind)
+    if kind not in models:
+        refuse_choice(at, kind, tuple(models))
+    return models[kind]
 
 
 def check_value(check: Callable[[Value], Value], value: Value, where: str) -> Value:
