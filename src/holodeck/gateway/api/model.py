@@ -144,6 +144,10 @@ class OneOf(_Forms):
     def list_tags(self, member: Any) -> list[str]:
         return [f"~{kind}" for kind in kinds_of(member, self._key)]
 
+    def list_kinds(self) -> list[str]:
+        """Return what a refusal lists."""
+        return [each for model in self._models for each in kinds_of(model, self._key)]
+
     def advise(self, kind: str) -> str:
         """Return the end of the refusal of a kind."""
         return ""
@@ -156,8 +160,7 @@ class OneOf(_Forms):
             raise PydanticCustomError("absent", "", {"at": at})
         if not isinstance(kind, str):
             raise wrong_type("a string", kind, at=at)
-        known = [each for model in self._models for each in kinds_of(model, self._key)]
-        listed = {"expected": list_choices(known), "value": kind, "advice": self.advise(kind), "at": at}
+        listed = {"expected": list_choices(self.list_kinds()), "value": kind, "advice": self.advise(kind), "at": at}
         raise PydanticCustomError("listed", "", listed)
 
 

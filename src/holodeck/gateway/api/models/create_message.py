@@ -27,18 +27,19 @@ from holodeck.gateway.api.model import (
     ClosedModel,
     LongText,
     NonEmptyText,
+    TextOr,
     accept_only,
     declare_field,
 )
 from holodeck.gateway.api.models.create_response import IN_MESSAGES
-from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS
+from holodeck.gateway.api.models.message_blocks import CACHE_HINT, Texts
+from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_REQUEST_TOOLS
 from holodeck.models.generation import OPTION_OF, MessagesEffort
 
 # A limit of the Messages API.
 _MIN_THINKING_TOKENS = 1_024
 CLEAR_THINKING = "clear_thinking_20251015"
 CACHE_NOTE = "A mark for the prompt cache, as it was sent."
-CACHE_HINT = "A mark for the prompt cache. An Anthropic model gets it as it is; for others it has no effect."
 _ONE_SPEED = "The operator's models have one speed."
 _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 MESSAGES_FUNCTION = {"name": "look_up", "input_schema": _SCHEMA}
@@ -195,17 +196,7 @@ class CreateMessage(APIModel):
         "The whole conversation.",
         is_required=True,
     )
-    system: Annotated[
-        Any,
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "maxLength": MAX_INPUT_TEXT_CHARS},
-                    {"type": "array", "items": {NAMED: "MessagesText"}},
-                ]
-            }
-        ),
-    ] = declare_field(
+    system: Annotated[LongText | Texts, TextOr("a string or an array of text blocks")] | None = declare_field(
         passed_on_row("system", "Be brief.", _IN_SYSTEM, "Beside the instructions of an agent."),
         "Instructions, beside those of the agent.",
     )

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from holodeck.gateway.api.model import APIModel
 from holodeck.gateway.api.models.create_message import (
-    CACHE_HINT,
     CreateMessage,
     EnabledThinking,
     FreeToolChoice,
@@ -15,6 +14,7 @@ from holodeck.gateway.api.models.create_message import (
     NoToolChoice,
     OtherThinking,
 )
+from holodeck.gateway.api.models.message_blocks import BLOCK_MODELS, CACHE_HINT, MESSAGE_MODELS, WEB_TOOLS
 from holodeck.gateway.api.models.tools import FUNCTION_NAME
 from holodeck.gateway.openapi.schemas.reply_schemas import BUDGET_DETAILS
 from holodeck.gateway.openapi.schemas.schema import (
@@ -29,6 +29,8 @@ from holodeck.gateway.openapi.schemas.schema import (
     list_field_schemas,
     list_required,
     mapping,
+    model_schema,
+    model_schemas,
     nullable,
     option_schemas,
     record_of,
@@ -36,15 +38,12 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 from holodeck.gateway.wire.messages.client_tools import MAX_DISPLAY_PIXELS, NATIVE_TYPE
-from holodeck.gateway.wire.messages.content_blocks import IMAGE_TYPES, PDF_TYPE
 from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
 from holodeck.gateway.wire.messages.response import STOP_REASONS
-from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR, WEB_TOOLS
+from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR
 from holodeck.gateway.wire.messages.tools import HOSTED_TYPE, TOOLSET
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
-    MAX_FILE_DATA_CHARS,
-    MAX_IMAGE_URL_CHARS,
     MAX_INPUT_TEXT_CHARS,
     MAX_TOOL_NAME_CHARS,
 )
@@ -154,132 +153,10 @@ def _special_tool_schemas() -> dict[str, Schema]:
 
 
 def _block_schemas() -> dict[str, Schema]:
-    parts = [ref(f"Messages{name}") for name in ("Text", "Image", "Document", "SearchResult")]
-    of_assistant = [ref(f"Messages{name}") for name in ("Text", "SentThinking", "RedactedThinking", "ToolUse")]
-    of_servers = [
-        ref(f"Messages{name}") for name in ("ServerToolUse", "ServerToolResult", "WebToolUse", "WebToolResult")
-    ]
-    used = {
-        "id": _CALL_ID,
-        "name": string(min_length=1, max_length=2 * MAX_TOOL_NAME_CHARS),
-        "input": mapping(),
-        "caller": mapping(),
-    }
-    result = {"tool_use_id": _CALL_ID, "content": any_of(_TEXT, array(any_of(*parts))), "is_error": boolean()}
     return {
-        "MessagesMessage": any_of(
-            _message("user", *parts, ref("MessagesToolResult")),
-            _message("assistant", *of_assistant, *of_servers),
-            _message("system", ref("MessagesText")),
-        ),
-        "MessagesText": _block("text", {"text": _TEXT, "citations": array({})}, required=("text",)),
-        "MessagesImage": _block("image", {"source": _image_source(), "transformations": mapping()}),
-        "MessagesDocument": _block(
-            "document",
-            {"source": _document_source(), "title": string(), "context": _TEXT, "citations": _NO_CITATIONS},
-            required=("source",),
-        ),
-        "MessagesSearchResult": _block(
-            "search_result",
-            {
-                "title": string(),
-                "source": string(),
-                "content": array(ref("MessagesText")),
-                "citations": _NO_CITATIONS,
-            },
-            required=("title", "source"),
-        ),
-        "MessagesToolUse": _block("tool_use", used, required=("id", "name")),
-        "MessagesToolResult": _block("tool_result", result, required=("tool_use_id",)),
-        "MessagesServerToolUse": _block(
-            "mcp_tool_use",
-            {**used, "server_name": string(min_length=1, max_length=MAX_TOOL_NAME_CHARS)},
-            required=("id", "name", "server_name"),
-        ),
-        "MessagesServerToolResult": _block("mcp_tool_result", result, required=("tool_use_id",)),
-        **_web_block_schemas(used),
-        "MessagesSentThinking": _block(
-            "thinking", {"thinking": string(), "signature": string()}, required=("thinking", "signature")
-        ),
-        "MessagesRedactedThinking": _block("redacted_thinking", {"data": string()}, required=("data",)),
+        "MessagesMessage": any_of(*map(model_schema, MESSAGE_MODELS.values())),
+        **model_schemas(BLOCK_MODELS),
     }
-
-
-def _web_block_schemas(used: dict[str, Schema]) -> dict[str, Schema]:
-    found = body_of(
-        {
-            "type": constant("web_search_result"),
-            "title": string(),
-            "url": string(),
-            "encrypted_content": _TEXT,
-            "page_age": string(),
-        },
-        required=("type", "title", "url", "encrypted_content"),
-    )
-    page = body_of(
-        {
-            "type": constant("web_fetch_result"),
-            "url": string(),
-            "content": ref("MessagesDocument"),
-            "retrieved_at": string(),
-        },
-        required=("type", "url", "content"),
-    )
-
-    def result(tool: str, content: Schema) -> Schema:
-        error = {"type": constant(f"{tool}_tool_result_error"), "error_code": string()}
-        content = any_of(content, body_of(error, required=error))
-        fields = {"tool_use_id": _CALL_ID, "content": content, "caller": mapping()}
-        return _block(f"{tool}_tool_result", fields, required=("tool_use_id", "content"))
-
-    return {
-        "MessagesWebToolUse": _block("server_tool_use", {**used, "name": choice(WEB_TOOLS)}, required=("id", "name")),
-        "MessagesWebToolResult": any_of(result("web_search", array(found)), result("web_fetch", page)),
-    }
-
-
-def _message(role: str, *blocks: Schema) -> Schema:
-    content = any_of(_TEXT, array(any_of(*blocks)))
-    return body_of({"role": constant(role), "content": content}, required=("role", "content"))
-
-
-def _block(kind: str, fields: dict[str, Schema], *, required: tuple[str, ...] = ("source",)) -> Schema:
-    return body_of({"type": constant(kind), **fields, "cache_control": _HINT}, required=("type", *required))
-
-
-def _image_source() -> Schema:
-    return any_of(
-        body_of(
-            {
-                "type": constant("base64"),
-                "media_type": choice(IMAGE_TYPES),
-                "data": string(max_length=MAX_FILE_DATA_CHARS),
-            },
-            required=("type", "media_type", "data"),
-        ),
-        body_of({"type": constant("url"), "url": string(max_length=MAX_IMAGE_URL_CHARS)}, required=("type", "url")),
-    )
-
-
-def _document_source() -> Schema:
-    data = string(max_length=MAX_FILE_DATA_CHARS)
-    return any_of(
-        body_of(
-            {"type": constant("base64"), "media_type": constant(PDF_TYPE), "data": data},
-            required=("type", "media_type", "data"),
-        ),
-        body_of({"type": constant("url"), "url": _TEXT}, required=("type", "url")),
-        body_of(
-            {"type": constant("text"), "media_type": constant("text/plain"), "data": _TEXT}, required=("type", "data")
-        ),
-        body_of(
-            {
-                "type": constant("content"),
-                "content": any_of(_TEXT, array(any_of(ref("MessagesText"), ref("MessagesImage")))),
-            },
-            required=("type", "content"),
-        ),
-    )
 
 
 def _reply_schemas() -> dict[str, Schema]:

@@ -16,12 +16,11 @@ from holodeck.gateway.api.field_rows import (
 from holodeck.gateway.api.model import list_rows
 from holodeck.gateway.api.models.create_message import CACHE_NOTE, MESSAGES_FUNCTION, CreateMessage, OutputConfig
 from holodeck.gateway.api.models.create_response import IN_MESSAGES
+from holodeck.gateway.api.models.message_blocks import NO_CITATIONS
+from holodeck.gateway.api.models.parts import NO_FILES
 from holodeck.gateway.wire.request.json_fields import EXTRA_ADVICE
 
 NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
-NO_SERVER_BLOCKS = "Blocks of tools that Anthropic's servers run are not known here: leave them out."
-NO_FILES = "This gateway stores no files: send the content itself, or its URL."
-NO_CITATIONS = "The models behind this gateway cite no documents."
 ALL_AT_ONCE = "This gateway offers all tools at once."
 _NOT_MAPPED = "No MCP tool is mapped to it here."
 _AS_FUNCTION = "Your program runs it. Models of other providers get a function."

@@ -18,7 +18,7 @@ from holodeck.gateway.api.models.create_message import (
     NoToolChoice,
     OutputConfig,
 )
-from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD, read_messages, read_system
+from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD, build_system, read_messages
 from holodeck.gateway.wire.messages.tools import read_message_tools
 from holodeck.gateway.wire.request.body import (
     ExtraParameters,
@@ -70,7 +70,7 @@ def read_messages_request(
         _check_edits(declared.context_management.edits or ())
     if needs_max_tokens and not others.has("max_tokens"):
         refuse_missing("max_tokens")
-    messages, system = read_messages(declared.messages), read_system(declared.system)
+    messages, system = read_messages(declared.messages), build_system(declared.system)
     if system is not None:
         messages.items.insert(0, system)
     thinking = _find_thinking(declared)

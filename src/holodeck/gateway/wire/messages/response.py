@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import orjson
 
+from holodeck.gateway.api.models.message_blocks import WEB_TOOLS
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.request import MessagesRequest
-from holodeck.gateway.wire.messages.server_blocks import WEB_TOOLS, mcp_result_to_json, web_result_to_json
+from holodeck.gateway.wire.messages.server_blocks import mcp_result_to_json, web_result_to_json
 from holodeck.gateway.wire.response.call_items import DeclaredServers
 from holodeck.gateway.wire.response.hosted_calls import parse_arguments
 from holodeck.gateway.wire.response.resource import FAILED_RUN_STATUSES, Ending, ending_of

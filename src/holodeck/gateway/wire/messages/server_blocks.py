@@ -15,8 +15,6 @@ from holodeck.lib.json.parse import parse_json
 from holodeck.models.content import describe_block
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Part
 
-WEB_TOOLS = ("web_search", "web_fetch")
-"""Tools that Anthropic's servers run, and that an MCP tool can run here."""
 OWN_CONTENT = "text:"
 """Begins the `encrypted_content` of results of this gateway. Only Anthropic's servers can read that of theirs."""
 WEB_ERROR = "unavailable"

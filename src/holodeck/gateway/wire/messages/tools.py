@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from holodeck.gateway.api.models.message_blocks import WEB_TOOLS
 from holodeck.gateway.api.models.tools import FUNCTION_NAME
 from holodeck.gateway.wire.messages.client_tools import NATIVE_TYPE, read_client_tool, refuse_deferred
 from holodeck.gateway.wire.messages.content_blocks import CACHE_FIELD
 from holodeck.gateway.wire.messages.field_table import ALL_AT_ONCE, NO_OWN_TOOLS
-from holodeck.gateway.wire.messages.server_blocks import WEB_TOOLS
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_unsupported
 from holodeck.gateway.wire.request.mcp_declarations import (
     ApprovalRule,

@@ -15,11 +15,8 @@ from holodeck.gateway.api.models.parts import (
     InputText,
     SentOutputText,
     SentRefusal,
-    check_image_url,
 )
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_missing
-from holodeck.gateway.wire.request.validation import check_value
-from holodeck.lib.limits import MAX_IMAGE_URL_CHARS
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_missing
 from holodeck.models.content import AudioContent, BinaryContent, CacheMark, ImageContent, TextContent
 from holodeck.models.items import FileData, ImageLink, Part
 
@@ -67,12 +64,6 @@ class LinkURL(str):
 def mark_link(url: str, where: str) -> str:
     """Return the URL of an image at `where`: a `LinkURL` if it is a link, whose host is judged later."""
     return url if url.startswith("data:") else LinkURL(url, where)
-
-
-def read_image_url(fields: JSONFields, key: str) -> str:
-    """Read the URL of an image, as `mark_link` returns it."""
-    url = fields.require_text(key, max_length=MAX_IMAGE_URL_CHARS)
-    return mark_link(check_value(check_image_url, url, fields.path_of(key)), fields.path_of(key))
 
 
 def text_to_wire(text: str, *, is_assistant: bool) -> WirePart:

@@ -126,7 +126,7 @@ def _refuse_declared(problem: ErrorDetails, where: str, model: type[APIModel]) -
             refuse_unknown(f"{where}.{limits['key']}")
         case "none_required" | "unsupported":
             reasons = refusal_reasons(list_rows(model))
-            refuse_unsupported(where, reasons.get(where, problem["msg"]))
+            refuse_unsupported(at, reasons.get(at, problem["msg"]))
         case "absent":
             refuse_missing(at)
         case "listed":
