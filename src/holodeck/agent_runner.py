@@ -134,6 +134,7 @@ class AgentRunner:
             max_cost=limits.cost,
             max_seconds=limits.seconds,
             price=self.config.model.price,
+            stand_in_prices=self.config.model.stand_in_prices,
             make_id=self.make_id,
             on_start=None if interceptor is None else partial(interceptor.start, items),
         )

@@ -269,17 +269,38 @@ def lint_servers(
 
 def open_model(llm: LLM, environ: Mapping[str, str], *, find_problem: FindProblem | None = None) -> ModelProvider:
     """Build the model provider of a file, wrapped so that its answers fit the response format."""
+    model = _build_fallback(llm, environ, find_problem) if llm.fallback else _build_model(llm, environ, find_problem)
+    track = find_track()
+    return model if track is None else track.open_model(model)
+
+
+def _build_fallback(llm: LLM, environ: Mapping[str, str], find_problem: FindProblem | None) -> ModelProvider:
+    """Build a model with its stand-ins."""
+    from holodeck.providers.wrappers.fallback import Fallback, Member
+
+    usual = llm.model_copy(update={"fallback": []})
+    members = {"": usual, **llm.stand_ins}
+    return Fallback(
+        [
+            Member(_build_model(each, environ, find_problem, has_alternatives=True), each, label)
+            for label, each in members.items()
+        ]
+    )
+
+
+def _build_model(
+    llm: LLM, environ: Mapping[str, str], find_problem: FindProblem | None, *, has_alternatives: bool = False
+) -> ModelProvider:
+    """Build one model. `has_alternatives`: see `build_model_provider`."""
     from holodeck.providers.factory import build_model_provider
     from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
 
-    model = FormatEnforcer(
-        build_model_provider(llm, environ),
+    return FormatEnforcer(
+        build_model_provider(llm, environ, has_alternatives=has_alternatives),
         is_guaranteed=format_guarantee_of(llm),
         is_json_guaranteed=is_json_guaranteed_by(llm),
         find_problem=find_problem,
     )
-    track = find_track()
-    return model if track is None else track.open_model(model)
 
 
 def open_pass_through(llm: LLM, environ: Mapping[str, str]) -> dict[str, ModelProvider]:

@@ -40,6 +40,7 @@ from holodeck import (
     RunOptions,
     RunResult,
     RunStarted,
+    StandInAnswered,
     TextAdded,
     TextContent,
     Tool,
@@ -187,6 +188,8 @@ async def check_events_by_class(agent: Agent[None, Invoice]) -> None:
                 assert_type(event.run_id, str)
             case TurnStarted() | TurnFinished():
                 assert_type(event.turn, int)
+            case StandInAnswered():
+                assert_type(event.name, str)
             case TextAdded() | ReasoningAdded():
                 assert_type(event.text, str)
             case CallAdded() | ToolProgressed():

@@ -73,7 +73,9 @@ class AgentWriter:
         return _dump({key: _escape(value) for key, value in entry.items()}, self._references)
 
     def _describe_model(self, llm: LLM) -> dict[str, Any]:
-        entry = llm.model_dump(mode="json", exclude_defaults=True, exclude={"api_key", "headers"})
+        entry = llm.model_dump(mode="json", exclude_defaults=True, exclude={"api_key", "headers", "fallback"})
+        if llm.fallback:
+            entry["fallback"] = [self._describe_model(each) for each in llm.fallback]
         if llm.api_key is not None:
             entry["api_key"] = self._refer(llm.api_key, llm.spec.key_variable or "API_KEY", "MODEL")
         if llm.headers:

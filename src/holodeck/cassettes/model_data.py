@@ -23,6 +23,7 @@ from holodeck.models.model_io import (
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
+    StandInChosen,
     TextDelta,
     ToolChoice,
     ToolSpec,
@@ -110,6 +111,8 @@ def decode_events(data: Sequence[Mapping[str, Any]]) -> list[ModelEvent]:
             if not isinstance(item, Compaction):
                 raise ValueError("no compaction")
             events.append(ContextCompacted(item=item, usage=Usage(**entry.get("usage", {}))))
+        elif "stand_in" in entry:
+            events.append(StandInChosen(name=str(entry["stand_in"])))
         else:
             events.append(_decode_end(entry, data))
     return events
@@ -240,6 +243,8 @@ def _encode_delta(event: ModelEvent, before: Sequence[Data]) -> tuple[object, Da
             return ("call", event.index, event.name or event.call_id), data, "arguments"
         case ContextCompacted():
             return None, {"compacted": encode_item(event.item), "usage": _encode_usage(event.usage)}, ""
+        case StandInChosen():
+            return None, {"stand_in": event.name}, ""
         case AnswerVoided():
             raise ValueError("only a gateway asks a model again that broke off, and it records nothing")
         case ModelAnswer():

@@ -43,7 +43,18 @@ _FORMAT = b"holodeck actions 1\n"
 # Characters of a value that are shown. A longer one is shown by its beginning and a digest.
 _MAX_VALUE_CHARS = 2_000
 _INERT_MODEL_KEYS = frozenset(
-    {"provider", "endpoint", "api_key", "name", "temperature", "max_tokens", "top_p", "timeout", "api_version"}
+    {
+        "provider",
+        "endpoint",
+        "api_key",
+        "name",
+        "temperature",
+        "max_tokens",
+        "top_p",
+        "timeout",
+        "api_version",
+        "fallback",
+    }
 )
 """Keys of a model that do not act, or have a detail of their own."""
 _INERT_SERVER_KEYS = frozenset(
@@ -200,6 +211,8 @@ def _by_name(entries: Any) -> dict[str, Mapping[str, Any]]:
 
 def _model_actions(model: LLM, entry: Any, name: str) -> Iterator[Action]:
     written = entry if isinstance(entry, dict) else {}
+    for (label, stand_in), each in zip(model.stand_ins.items(), written.get("fallback") or (), strict=False):
+        yield from _model_actions(stand_in, each, f"{name}/{label}")
     # It is built in, and neither a process nor an address.
     if model.provider is Provider.REHEARSAL:
         return

@@ -324,6 +324,8 @@ _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
 def _check_model(model: LLM, path: KeyPath, source: Source) -> Iterator[Problem]:
     if model.provider is Provider.LOCAL:
         yield from _check_extra("local", "provider 'local'", (*path, "provider"), source)
+    for index, stand_in in enumerate(model.fallback):
+        yield from _check_model(stand_in, (*path, "fallback", index), source)
 
 
 def _check_extra(extra: Extra, subject: str, path: KeyPath, source: Source) -> Iterator[Problem]:

@@ -21,6 +21,7 @@ from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
 from holodeck.models.callers import Scope, is_split, split_pattern, split_tool_pattern
 from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
+from holodeck.models.price import Price
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
@@ -230,8 +231,8 @@ def _describe_names(noun: str, names: Collection[str]) -> str:
 
 def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LLM], source: Source) -> Iterator[Problem]:
     """Yield a problem for each budget whose caller may use a model without a price. `agents`: models by public name."""
-    models = {served.name for served in gateway.models if served.model.price is None}
-    unpriced_agents = {name for name, llm in agents.items() if llm.price is None}
+    models = {served.name for served in gateway.models if None in _list_prices(served.model)}
+    unpriced_agents = {name for name, llm in agents.items() if None in _list_prices(llm)}
     for path, scopes in _list_budgets(gateway):
         found = [name for name in models if _may_use(scopes, "models", name)]
         found += [name for name in unpriced_agents if _may_use(scopes, "agents", name)]
@@ -240,6 +241,10 @@ def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LLM], source
             found.append(str(gateway.compaction.model))
         if found:
             yield _describe_unpriced(sorted(set(found)), path, source)
+
+
+def _list_prices(llm: LLM) -> list[Price | None]:
+    return [llm.price, *llm.stand_in_prices.values()]
 
 
 def _describe_unpriced(names: Sequence[str], path: KeyPath, source: Source) -> Problem:

@@ -24,16 +24,26 @@ from holodeck.engine.event_log import EventSink
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.lib.call_errors import PROCESS_ENDED
 from holodeck.lib.errors import ModelError
-from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnFinished, TurnStarted
+from holodeck.models.events import (
+    CallAdded,
+    Event,
+    ItemFinished,
+    ReasoningAdded,
+    StandInAnswered,
+    TextAdded,
+    TurnFinished,
+    TurnStarted,
+)
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage
 from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import Logprob, ModelAnswer
 from holodeck.tools.executor import REFUSED, ToolResult
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
-_DELTAS: dict[str, type[ReasoningAdded | CallAdded]] = {
+_PLAIN_EVENTS: dict[str, type[ReasoningAdded | CallAdded | StandInAnswered]] = {
     "reasoning.added": ReasoningAdded,
     "call.added": CallAdded,
+    "stand_in.answered": StandInAnswered,
 }
 
 
@@ -239,6 +249,7 @@ def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
         "finish": answer.finish,
         "model": answer.model,
         "service_tier": answer.service_tier,
+        "answered_by": answer.answered_by,
         "held": sorted(turn.needs_approval),
     }
 
@@ -251,6 +262,7 @@ def turn_from_json(stored: JSONObject) -> ModelTurn:
         usage=Usage(**stored["usage"]),
         model=stored["model"],
         service_tier=stored.get("service_tier"),
+        answered_by=stored.get("answered_by", ""),
     )
     tools = next((event["tools"] for event in stored["events"] if event["type"] == "turn.started"), 0)
     return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]), replayed_tools=tools)
@@ -270,7 +282,7 @@ def events_from_json(stored: JSONObject) -> Iterator[Event]:
         elif kind == "text.added":
             yield TextAdded(**{**values, "logprobs": tuple(map(_logprob_from_json, values.get("logprobs", ())))})
         else:
-            yield _DELTAS[kind](**values)
+            yield _PLAIN_EVENTS[kind](**values)
 
 
 def _merge_deltas(events: Iterable[Event]) -> Iterator[Event]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -101,6 +101,8 @@ class RunRequest:
     """Duration; the turn or the calls in progress are cancelled then."""
     price: Price | None = None
     """Price of the model's tokens. None: the cost of the run is unknown."""
+    stand_in_prices: Mapping[str, Price | None] = field(default_factory=dict)
+    """Those of its stand-ins, by their names."""
     pending: tuple[FunctionCall, ...] = ()
     """Pending calls of an earlier run; they run before the first turn."""
     agent: str = ""
@@ -190,6 +192,7 @@ class _Execution:
         self._calls = 0
         self._answer_bytes = 0
         self._service_tier: str | None = None
+        self._answered_by: str | None = None
         self._started_at = time.monotonic()
 
     @property
@@ -281,7 +284,11 @@ class _Execution:
         specs = await self._collect_specs()
         items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
         is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
-        return first if is_unchanged else replace(first, items=items, tools=specs, tool_choice=choice)
+        return (
+            first
+            if is_unchanged
+            else replace(first, items=items, tools=specs, tool_choice=choice, answered_by=self._answered_by)
+        )
 
     async def _collect_specs(self, calls: Sequence[FunctionCall] = ()) -> tuple[ToolSpec, ...]:
         if self._server_wait is None:
@@ -313,6 +320,7 @@ class _Execution:
         """Add an answer to the run and return the calls in it that are complete."""
         self._usage += answer.usage
         self._service_tier = answer.service_tier or self._service_tier
+        self._answered_by = answer.answered_by
         self._answer_bytes += sum(answer_size(item) for item in answer.items)
         if answer.finish in CUT_SHORT:
             # The last call may be half of one: none of them is run.
@@ -381,7 +389,10 @@ class _Execution:
         return self._build_result("incomplete", reason=reason, cause="max_seconds")
 
     def _find_cost(self) -> float | None:
-        return None if self._request.price is None else self._request.price.cost_of(self._usage)
+        price = self._request.price
+        if self._answered_by:
+            price = self._request.stand_in_prices.get(self._answered_by)
+        return None if price is None else price.cost_of(self._usage)
 
     def _build_answered_result(self, finish: str, limit: int) -> RunResult:
         if finish in ("size", "memory"):
@@ -426,6 +437,7 @@ class _Execution:
             missing_servers=tuple(self._toolbox.missing.values()),
             service_tier=self._service_tier,
             cost=self._find_cost(),
+            answered_by=self._answered_by or "",
             history=(*self._request.model.items, *self._items),
         )
 

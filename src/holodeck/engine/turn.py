@@ -13,7 +13,7 @@ from typing import cast
 from holodeck.engine.steps import AppendEvent
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.ids import MakeId
-from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
+from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, StandInAnswered, TextAdded
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
     CUT_SHORT,
@@ -26,6 +26,7 @@ from holodeck.models.model_io import (
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
+    StandInChosen,
     TextDelta,
 )
 from holodeck.providers.base import ModelProvider, build_unfinished_error, stream_in_batches
@@ -38,7 +39,7 @@ CALL_COST = 256
 LOGPROB_COST = 256
 
 
-async def stream_turn(
+async def stream_turn(  # noqa: PLR0912 - one case for each kind of event
     model: ModelProvider,
     request: ModelRequest,
     append: AppendEvent,
@@ -55,7 +56,7 @@ async def stream_turn(
     `on_restart` is called when the model broke off and is asked again: the items then begin anew, with other ids.
     """
     answer: ModelAnswer | None = None
-    before, spent = list[Item](), Usage()
+    before, spent, answered_by = list[Item](), Usage(), ""
     partial, memory_before = _PartialAnswer(limit, memory), memory.size
     sent = request if request.is_streamed else replace(request, answer_bytes=limit, memory=memory)
     batches = stream_in_batches(model, sent)
@@ -65,12 +66,9 @@ async def stream_turn(
                 match event:
                     case TextDelta():
                         text = partial.add(event.text, partial.texts)
-                        partial.count_logprobs(event.logprobs)
-                        append(
-                            TextAdded(
-                                item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=event.logprobs
-                            )
-                        )
+                        tokens = event.logprobs
+                        partial.count_logprobs(tokens)
+                        append(TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=tokens))
                     case ReasoningDelta():
                         text = partial.add(event.text, partial.reasoning_texts)
                         append(ReasoningAdded(item_id=ids.reasoning, text=text))
@@ -82,6 +80,9 @@ async def stream_turn(
                         before.append(event.item)
                         spent += event.usage
                         append(ItemFinished(item=event.item))
+                    case StandInChosen():
+                        answered_by = event.name
+                        append(StandInAnswered(name=event.name))
                     case AnswerVoided():
                         memory.resize(memory_before)
                         partial, ids, before, spent = _PartialAnswer(limit, memory), ids.renew(), [], Usage()
@@ -97,7 +98,7 @@ async def stream_turn(
         await batches.aclose()
     if answer is None:
         raise build_unfinished_error(model.name)
-    return _finish_answer(answer, ids, append, before=before, spent=spent)
+    return _finish_answer(answer, ids, append, before=before, spent=spent, answered_by=answered_by)
 
 
 def _append_texts(
@@ -119,7 +120,13 @@ def _append_texts(
 
 
 def _finish_answer(
-    answer: ModelAnswer, ids: ItemIds, append: AppendEvent, *, before: Sequence[Item], spent: Usage
+    answer: ModelAnswer,
+    ids: ItemIds,
+    append: AppendEvent,
+    *,
+    before: Sequence[Item],
+    spent: Usage,
+    answered_by: str,
 ) -> ModelAnswer:
     """Append the finished items, and return the answer with them, after those from `before` the model was asked."""
     items = tuple(ids.with_id(item) for item in answer.items)
@@ -128,7 +135,12 @@ def _finish_answer(
     usage = answer.usage + spent if before else answer.usage
     # Not `replace`, which takes longer than all else that is done here once per turn.
     return ModelAnswer(
-        items=(*before, *items), finish=answer.finish, usage=usage, model=answer.model, service_tier=answer.service_tier
+        items=(*before, *items),
+        finish=answer.finish,
+        usage=usage,
+        model=answer.model,
+        service_tier=answer.service_tier,
+        answered_by=answered_by,
     )
 
 

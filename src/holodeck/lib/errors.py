@@ -250,6 +250,8 @@ class ModelError(ExecutionError):
         self.status = status
         self.retry_after = retry_after
         self.is_retryable = is_retryable
+        self.answered_by: str | None = None
+        """The stand-in that had begun an answer that broke off; empty for the model itself. None: it has none."""
 
     @property
     def public_text(self) -> str:

@@ -49,6 +49,15 @@ class TurnStarted:
 
 
 @record
+class StandInAnswered:
+    """A stand-in answers the turn, since the model itself cannot. Comes before what it says."""
+
+    name: str
+    """Of the stand-in, as in the configuration."""
+    type: Literal["stand_in.answered"] = "stand_in.answered"
+
+
+@record
 class TextAdded:
     """More text of a message. `ItemFinished` follows with the same item id."""
 
@@ -190,7 +199,9 @@ class RunResult(Generic[OutputT]):
     service_tier: str | None = None
     """Service tier of the last turn, as the provider reported it."""
     cost: float | None = None
-    """Cost of all turns by the price of the model. None: the model has no price."""
+    """Cost of all turns by the price of the model that answered. None: it has no price."""
+    answered_by: str = ""
+    """The stand-in that answered, by its name in the configuration. Empty: the model itself."""
     history: tuple[Item, ...] = ()
     """The whole conversation: the history that the run was given, the question, and `items`."""
     is_parsed: bool = False
@@ -237,6 +248,7 @@ class RunFinished(Generic[OutputT]):
 Event = (
     RunStarted
     | TurnStarted
+    | StandInAnswered
     | TextAdded
     | ReasoningAdded
     | CallAdded

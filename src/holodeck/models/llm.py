@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -211,6 +212,9 @@ class LLM(FileModel):
     api_version: NonEmpty | None = None
     """API version of Azure OpenAI. Only for `azure_openai`. E.g. `2025-04-01-preview`, not `20250401`, beside
     `{provider: azure_openai, endpoint: 'https://me.openai.azure.com'}`."""
+    fallback: list[LLM] = Field(default_factory=list)
+    """Models that stand in, in this order, while this one cannot answer: each as this section. A run stays with the
+    model that answered its first turn. E.g. `[{provider: ollama, name: qwen3}]`, not `{provider: ollama}`."""
 
     if TYPE_CHECKING:
         # A provider is given by its name and a secret as text, both of which the fields convert.
@@ -238,6 +242,7 @@ class LLM(FileModel):
             timeout: float | None = None,
             price: Price | None = None,
             api_version: str | None = None,
+            fallback: list[LLM] = ...,
         ) -> None: ...
 
     @property
@@ -256,13 +261,32 @@ class LLM(FileModel):
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def complete_request(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the values of this file for fields that it does not set."""
+        """Return the request with the values of this file for fields that it does not set.
+
+        With stand-ins it is returned as it is: each model gets its own values once it is asked.
+        """
+        if self.fallback:
+            return request
         unset = {name: value for name, value in self.request_defaults.items() if getattr(request, name) in (None, ())}
         if self.extra_body:
             unset["extra_body"] = {**self.extra_body, **request.extra_body}
         if request.json_mode and "json_mode" not in self.api.request:
             unset |= {"json_mode": False, "response_format": request.response_format or JSON_OBJECT_SCHEMA}
         return replace(request, **unset) if unset else request
+
+    @cached_property
+    def stand_ins(self) -> Mapping[str, LLM]:
+        """The models that stand in, by the names that responses have for them: that at the provider, made unique."""
+        found: dict[str, LLM] = {}
+        for model in self.fallback:
+            name = model.name or str(model.provider)
+            choices = chain((name, f"{model.provider}:{name}"), (f"{model.provider}:{name}:{n}" for n in count(2)))
+            found[next(each for each in choices if each not in found)] = model
+        return found
+
+    @cached_property
+    def stand_in_prices(self) -> Mapping[str, Price | None]:
+        return {name: model.price for name, model in self.stand_ins.items()}
 
     @property
     def is_at_provider(self) -> bool:
@@ -333,6 +357,7 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
     if provider in PROVIDER_SPECS:
         found += _check_api_keys(data, Provider(provider))
         found += _check_headers(data.get("headers"), Provider(provider))
+    found += _check_stand_ins(data.get("fallback"))
     endpoint, has_secrets = data.get("endpoint"), data.get("api_key") or data.get("headers")
     if isinstance(endpoint, str) and endpoint.strip():
         problem = _endpoint_problem(endpoint)
@@ -341,6 +366,15 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
         elif has_secrets and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts")):
             found.append(Violation(key="endpoint", message=CLEARTEXT_KEY, fix=ALLOW_INSECURE))
     return found
+
+
+def _check_stand_ins(fallback: Any) -> list[Violation]:
+    """Refuse stand-ins with stand-ins. The models themselves are checked by the field."""
+    listed = fallback if isinstance(fallback, list) else []
+    if not any(isinstance(each, dict) and each.get("fallback") for each in listed):
+        return []
+    message = "a model in 'fallback' cannot have a 'fallback' of its own"
+    return [Violation(key="fallback", message=message, fix="Write all of them into one list.")]
 
 
 def _api_of(provider: Provider, endpoint: object) -> APIFields:

@@ -60,6 +60,10 @@ class ModelRequest(GenerationOptions):
     """The run that asks. Empty: the request is no part of a run."""
     caller_id: str = field(default="", compare=False)
     """The caller of the gateway that asks. Empty: there is none."""
+    thread: str = field(default="", compare=False)
+    """The conversation that the request continues, or the response. Empty: none that is known."""
+    answered_by: str | None = field(default=None, compare=False)
+    """The stand-in that has answered the turns of the run so far; empty for the model itself. None: it has no turn."""
 
 
 def find_unsupported(request: ModelRequest, api: APIFields) -> str | None:
@@ -122,6 +126,13 @@ class ContextCompacted:
     """Tokens of the request for the summary."""
 
 
+@record
+class StandInChosen:
+    """A stand-in answers in place of the model that was asked. Comes before all other events of its answer."""
+
+    name: str
+
+
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size", "memory"]
 CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size", "memory"})
 """Reasons for which the last item may be incomplete, a call included. `size` and `memory` are set by the engine, at the
@@ -139,6 +150,8 @@ class ModelAnswer:
     """Name of the model that answered, as the provider reports it."""
     service_tier: str | None = None
     """Service tier that was used, as the provider reports it. None: it reports none."""
+    answered_by: str = ""
+    """The stand-in that answered, by its name in the configuration. Empty: the model itself."""
 
 
 @record
@@ -146,4 +159,4 @@ class AnswerVoided:
     """The model broke off, and is asked again: everything before this event in the turn is void."""
 
 
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | AnswerVoided | ModelAnswer
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | ContextCompacted | StandInChosen | AnswerVoided | ModelAnswer

@@ -13,15 +13,23 @@ from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.registry import PROVIDERS, ModelSettings
 
+# Attempts of a turn at a model with stand-ins: a second one for a connection that was lost while it was idle.
+_QUICK_ATTEMPTS = 2
 
-def build_model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
-    """Build a model. Makes no network access: a missing key or server is an error of the first request."""
+
+def build_model_provider(llm: LLM, environ: Mapping[str, str], *, has_alternatives: bool = False) -> ModelProvider:
+    """Build a model. Makes no network access: a missing key or server is an error of the first request.
+
+    `has_alternatives`: another model can answer, so that it is tried less often.
+    """
     row = PROVIDERS[llm.provider]
     if not llm.spec.is_service:
         return row.build(ModelSettings(llm=llm))
     from holodeck.providers.wrappers.schema_adapter import SchemaAdapter
 
-    return SchemaAdapter(_with_retries(_build_service(llm, environ), llm), row.schema_rules)
+    return SchemaAdapter(
+        _with_retries(_build_service(llm, environ), llm, has_alternatives=has_alternatives), row.schema_rules
+    )
 
 
 def build_pass_through(llm: LLM, environ: Mapping[str, str], path: str) -> ModelProvider | None:
@@ -42,12 +50,14 @@ def build_pass_through(llm: LLM, environ: Mapping[str, str], path: str) -> Model
     return None if endpoint is None else _with_retries(PassThrough(endpoint), llm)
 
 
-def _with_retries(model: ModelProvider, llm: LLM) -> ModelProvider:
+def _with_retries(model: ModelProvider, llm: LLM, *, has_alternatives: bool = False) -> ModelProvider:
     from holodeck.providers.wrappers.guarded import GuardedModel
+    from holodeck.providers.wrappers.retry import RetryPolicy
     from holodeck.providers.wrappers.timeout import Timeouts
 
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
-    return GuardedModel(model, timeouts=Timeouts(first=first, idle=idle))
+    retry = RetryPolicy(attempts=_QUICK_ATTEMPTS, max_retry_after=0.0) if has_alternatives else None
+    return GuardedModel(model, timeouts=Timeouts(first=first, idle=idle), retry=retry)
 
 
 class UnconfiguredModel:

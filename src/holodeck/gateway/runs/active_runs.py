@@ -104,7 +104,9 @@ class ActiveRuns:
         """Log a tool call, and record it in the accounts."""
         server, tool = _tool_of(event, live.toolbox)
         is_error = event.output.is_error
-        self._accounts.record_call(live.caller_id, live.model, server, tool, event.seconds, is_error=is_error)
+        self._accounts.record_call(
+            live.caller_id, live.trace.stand_in or live.model, server, tool, event.seconds, is_error=is_error
+        )
         log.info(
             "gateway.tool_call",
             response=live.id,
@@ -117,7 +119,8 @@ class ActiveRuns:
 
     def observe_end(self, live: LiveRun[Any], result: RunResult) -> None:
         """Log the outcome of a run, and record it in the accounts."""
-        model, trace = live.model, live.trace
+        trace = live.trace
+        model = trace.stand_in or live.model
         self._accounts.record_run(
             live.caller_id,
             model,

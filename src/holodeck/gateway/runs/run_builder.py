@@ -147,10 +147,10 @@ class RunBuilder:
     ) -> TraceSettings:
         """Build the settings of a run's trace, by which it counts the times and the cost of turns."""
         return TraceSettings(
+            model=backend.name,
             price=backend.llm.price,
-            on_turn=partial(
-                self._accounts.record_turn, caller_id, backend.name, is_charged=isinstance(model, BudgetedModel)
-            ),
+            stand_in_prices=backend.llm.stand_in_prices,
+            on_turn=partial(self._accounts.record_turn, caller_id, is_charged=isinstance(model, BudgetedModel)),
             offered=OfferedTools(toolbox, sent.tool_choice.allowed, self._tool_names),
             # The instructions of a request are sent in place of the operator's.
             instructions_digest=backend.instructions_digest if sent.instructions == backend.instructions else None,
@@ -183,7 +183,10 @@ class RunBuilder:
         backend = backend if settings.model is None else configuration.backends[settings.model]
         model = backend.provider
         if self._budgets is not None:
-            model = self._budgets.wrap_model(model, caller.id, backend.llm.price, has_started=has_started)
+            llm = backend.llm
+            model = self._budgets.wrap_model(
+                model, caller.id, llm.price, has_started=has_started, stand_in_prices=llm.stand_in_prices
+            )
         return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
 
     def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
@@ -228,7 +231,8 @@ class RunBuilder:
         model_request = _build_model_request(request, backend, context, choice, run_id=run_id, caller_id=caller.id)
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
-            model = self._budgets.wrap_model(model, caller.id, backend.llm.price)
+            llm = backend.llm
+            model = self._budgets.wrap_model(model, caller.id, llm.price, stand_in_prices=llm.stand_in_prices)
         return PreparedRun(
             configuration=configuration,
             backend=backend,

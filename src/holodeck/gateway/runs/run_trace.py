@@ -8,6 +8,7 @@ A step is a list of its kind, its time, and what follows:
 
     queued, started
     turn        number, items of the run so far, whether it is replayed, number of the list of offered tools
+    stand_in    name of the model that answers in place of the usual one
     token       the first one of a turn
     compaction  number of its item
     retry       seconds until the model is asked again, error
@@ -27,6 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Protocol
@@ -43,6 +45,7 @@ from holodeck.models.events import (
     RunFinished,
     RunResult,
     RunStarted,
+    StandInAnswered,
     TextAdded,
     ToolFinished,
     ToolStarted,
@@ -59,10 +62,11 @@ Step = list[Any]
 
 
 class TurnListener(Protocol):
-    """Takes a turn: its seconds, those until its first token (None: the answer has no content), tokens and cost."""
+    """Takes a turn: its model, its seconds, those until its first token (None: the answer has no content), tokens and
+    cost."""
 
     def __call__(
-        self, *, seconds: float, first_token_seconds: float | None, usage: Usage, cost: float | None
+        self, model: str, *, seconds: float, first_token_seconds: float | None, usage: Usage, cost: float | None
     ) -> None: ...
 
 
@@ -80,8 +84,12 @@ SEVERAL_INSTRUCTIONS = "several"
 class TraceSettings:
     """The part of a run that its trace is given."""
 
+    model: str = ""
+    """Its public name."""
     price: Price | None = None
     """Of the model. None: the cost is unknown."""
+    stand_in_prices: Mapping[str, Price | None] = field(default_factory=dict)
+    """Those of its stand-ins, by their names."""
     on_turn: TurnListener | None = None
     """Called after each turn for which this process asked the model."""
     offered: OfferedTools | None = None
@@ -105,6 +113,9 @@ class RunTrace:
         self._settings = settings
         self._instructions_digest = settings.instructions_digest
         self._turn_start = 0
+        self._price = settings.price
+        self.stand_in: str | None = None
+        """The stand-in that answers. None: the model itself."""
         self._token_time: int | None = None
         """Of the first token of the turn."""
         self._steps: list[Step] = []
@@ -132,7 +143,7 @@ class RunTrace:
 
     def cost_of(self, usage: Usage) -> float | None:
         """Return the cost of tokens of the run's model. None: the model has no price."""
-        price = self._settings.price
+        price = self._price
         return None if price is None else round(price.cost_of(usage), COST_DIGITS)
 
     def list_tools(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -221,6 +232,10 @@ class RunTrace:
         tool_list = None if offered is None or event.is_replayed else offered.find_number()
         self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, tool_list])
 
+    def _record_stand_in(self, event: StandInAnswered, now: int) -> None:
+        self.stand_in, self._price = event.name, self._settings.stand_in_prices.get(event.name)
+        self._steps.append(["stand_in", now, event.name])
+
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded, now: int) -> None:
         if not self.awaits_token:
             return
@@ -249,7 +264,13 @@ class RunTrace:
         on_turn, start = self._settings.on_turn, self._turn_start
         if on_turn is not None and not event.is_replayed:
             first_token = None if token is None else (token - start) / MICROSECONDS
-            on_turn(seconds=(now - start) / MICROSECONDS, first_token_seconds=first_token, usage=event.usage, cost=cost)
+            on_turn(
+                self.stand_in or self._settings.model,
+                seconds=(now - start) / MICROSECONDS,
+                first_token_seconds=first_token,
+                usage=event.usage,
+                cost=cost,
+            )
         self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
 
     def _record_call(self, event: ToolStarted, now: int) -> None:
@@ -291,6 +312,7 @@ _RECORDERS: Mapping[type, Callable[[RunTrace, Any, int], None]] = {
     ToolStarted: RunTrace._record_call,
     ToolFinished: RunTrace._record_result,
     TurnStarted: RunTrace._record_turn,
+    StandInAnswered: RunTrace._record_stand_in,
     TurnFinished: RunTrace._record_answer,
     RunStarted: RunTrace._record_start,
     RunFinished: RunTrace._record_end,

@@ -238,6 +238,11 @@ class _SpanBuilder:
         self._turn.first_item = self._model.first_item = items
         self._model.tool_list = tool_list
 
+    def set_stand_in(self, now: float, name: str) -> None:
+        """Name the request by the model that answers in place of the usual one."""
+        if self._model is not None:
+            self._model.name = name
+
     def add_token(self, now: float) -> None:
         if self._model is not None:
             self._model.first_token_seconds = round(now - self._model.start, _DIGITS)
@@ -338,6 +343,7 @@ _BUILDERS: Mapping[str, Callable[..., None]] = {
     "queued": _SpanBuilder.add_queue,
     "started": _SpanBuilder.start_run,
     "turn": _SpanBuilder.start_turn,
+    "stand_in": _SpanBuilder.set_stand_in,
     "token": _SpanBuilder.add_token,
     "compaction": _SpanBuilder.add_compaction,
     "retry": _SpanBuilder.add_retry,

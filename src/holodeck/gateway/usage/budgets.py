@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
@@ -32,7 +33,15 @@ from holodeck.lib.record import record
 from holodeck.models.callers import Budget
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import Usage
-from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.model_io import (
+    CallDelta,
+    ModelAnswer,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    StandInChosen,
+    TextDelta,
+)
 from holodeck.models.price import Price
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.storage.usage import UsageStore
@@ -45,6 +54,7 @@ _RESERVED_OUTPUT_TOKENS = 4_096
 _FIRST_TURN_SHARE = 0.25
 # How much of the expected use of a caller's turns is left after a cheaper one: twenty of them forget an outlier.
 _EXPECTATION_LEFT = 0.9
+_NO_STAND_INS: Mapping[str, Price | None] = MappingProxyType({})
 
 
 class BudgetExceededError(TooManyError):
@@ -118,9 +128,11 @@ _Limited = Literal["cost", "tokens"]
 class Reservation:
     """The amount that a turn of a caller has reserved. `settle` is called once, when the turn has ended."""
 
-    def __init__(self, charge: Callable[[Usage], float]) -> None:
+    def __init__(self, charge: Callable[[Price | None, Usage], float], price: Price | None) -> None:
         """`charge`: counts what the turn has used, and returns its cost."""
         self._charge = charge
+        self.price = price
+        """Of the model that answers."""
         self._reserved: list[tuple[_Limited, _OpenTurns, float]] = []
 
     def add(self, kind: _Limited, turns: _OpenTurns, estimate: float, limit: float) -> None:
@@ -128,7 +140,7 @@ class Reservation:
 
     def settle(self, usage: Usage | None) -> None:
         """Charge what the turn has used. None: it has failed, and costs nothing."""
-        cost = None if usage is None else self._charge(usage)
+        cost = None if usage is None else self._charge(self.price, usage)
         for kind, turns, reserved in self._reserved:
             turns.settle(reserved, cost if usage is None or kind == "cost" else usage.total_tokens)
 
@@ -193,7 +205,7 @@ class Budgets:
         self, caller_id: str, estimate: Usage, price: Price | None, *, has_started: bool
     ) -> tuple[_OpenTurns | None, Reservation]:
         """Reserve a turn, unless the open turns that are returned may use up a limit. Raises `TooManyError`."""
-        reservation = Reservation(partial(self._charge_turn, caller_id, price))
+        reservation = Reservation(partial(self._charge_turn, caller_id), price)
         budget, token_limit = self.find_budget(caller_id), self._caller_limits.find_token_limit(caller_id)
         # Before all that does not wait: nothing may come between a look at what is left and its reservation.
         spent = 0.0 if budget is None else await self._require_left(caller_id, budget)
@@ -215,19 +227,25 @@ class Budgets:
         return self.find_budget(caller_id) is not None or self._caller_limits.find_token_limit(caller_id) is not None
 
     def wrap_model(
-        self, model: ModelProvider, caller_id: str, price: Price | None, *, has_started: bool = False
+        self,
+        model: ModelProvider,
+        caller_id: str,
+        price: Price | None,
+        *,
+        has_started: bool = False,
+        stand_in_prices: Mapping[str, Price | None] = _NO_STAND_INS,
     ) -> ModelProvider:
         """Return the model, which charges each turn itself if the caller has a limit.
 
-        `price`: of the model. `Accounts` charges the turns of other callers. `has_started`: the model is for a run that
-        has started with another one.
+        `price`: of the model. `stand_in_prices`: of its stand-ins, by their names. `Accounts` charges the turns of
+        other callers. `has_started`: the model is for a run that has started with another one.
         """
         # `has_limit`, written out: every request comes here, and most callers have no limit.
         if self._budgets.get(caller_id, self._default) is None and (
             self._caller_limits.find_token_limit(caller_id) is None
         ):
             return model
-        return BudgetedModel(model, self, caller_id, price, has_started=has_started)
+        return BudgetedModel(model, self, caller_id, price, has_started=has_started, stand_in_prices=stand_in_prices)
 
     def charge(self, caller_id: str, usage: Usage, cost: float) -> None:
         """Count the tokens of a turn, and what they cost its caller."""
@@ -290,13 +308,21 @@ class BudgetedModel(ModelWrapper):
     """
 
     def __init__(
-        self, inner: ModelProvider, budgets: Budgets, caller_id: str, price: Price | None, *, has_started: bool
+        self,
+        inner: ModelProvider,
+        budgets: Budgets,
+        caller_id: str,
+        price: Price | None,
+        *,
+        has_started: bool,
+        stand_in_prices: Mapping[str, Price | None],
     ) -> None:
         super().__init__(inner)
         self._budgets = budgets
         self._caller_id = caller_id
         self._price = price
         self._has_started = has_started
+        self._stand_in_prices = stand_in_prices
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
         output_tokens = request.max_tokens or _RESERVED_OUTPUT_TOKENS
@@ -310,6 +336,8 @@ class BudgetedModel(ModelWrapper):
                 async for batch in batches:
                     characters += _count_characters(batch)
                     answer = batch[-1]
+                    if isinstance(answer, StandInChosen):
+                        reservation.price = self._stand_in_prices.get(answer.name)
                     if isinstance(answer, ModelAnswer):
                         is_settled = True
                         reservation.settle(_find_usage(request, answer, characters))

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import replace
 
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
@@ -49,17 +50,22 @@ def report_retry(error: ModelError, pause: float) -> None:
 
 
 class RetryPolicy:
-    """Allows up to `attempts` of one request. `jitter` (0 to 1) spreads the pauses of many clients."""
+    """Allows up to `attempts` of one request. `jitter` (0 to 1) spreads the pauses of many clients.
+
+    A provider that wants a longer pause than `max_retry_after` is not asked again.
+    """
 
     def __init__(
         self,
         *,
         attempts: int = MODEL_ATTEMPTS,
+        max_retry_after: float = MODEL_MAX_RETRY_AFTER,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.sleep = sleep
         self._attempts = attempts
+        self._max_retry_after = max_retry_after
         self._jitter = jitter
 
     def find_pause(self, error: ModelError, attempt: int) -> float | None:
@@ -67,7 +73,7 @@ class RetryPolicy:
         if not error.is_retryable or attempt >= self._attempts:
             return None
         if error.retry_after is not None:
-            return error.retry_after if error.retry_after <= MODEL_MAX_RETRY_AFTER else None
+            return error.retry_after if error.retry_after <= self._max_retry_after else None
         return backoff_pause(
             attempt,
             first=MODEL_FIRST_PAUSE / 2,
@@ -126,6 +132,9 @@ class LongRetrying(ModelWrapper):
                 failures += 1
                 log.warning("model.wait", model=self.name, pause=f"{pause:.1f}", failures=failures, reason=str(error))
                 report_retry(error, pause)
+                if error.answered_by is not None:
+                    # What it has sent was read: no other model answers in its place.
+                    request = replace(request, answered_by=error.answered_by)
             else:
                 return
             finally:

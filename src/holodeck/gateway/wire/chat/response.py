@@ -14,7 +14,16 @@ from holodeck.gateway.wire.chat.request import REASONING_FIELD, ChatRequest
 from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.gateway.wire.response.text_items import streamed_beyond
-from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
+from holodeck.models.events import (
+    CallAdded,
+    Event,
+    ItemFinished,
+    ReasoningAdded,
+    RunFinished,
+    RunResult,
+    StandInAnswered,
+    TextAdded,
+)
 from holodeck.models.items import FunctionCall, Message, Usage
 from holodeck.models.model_io import Logprob
 
@@ -110,6 +119,9 @@ class ChatWriter:
             case ItemFinished(item=FunctionCall(name=name) as call) if self._request.response.is_client_function(name):
                 if call.call_id not in self._calls:
                     self._add_call(call.call_id, name, call.arguments)
+            case StandInAnswered():
+                self._common_fields["model"] = event.name
+                self._head = self._head and self._build_head()
             case RunFinished():
                 self._finish_run(event.result)
             case _:

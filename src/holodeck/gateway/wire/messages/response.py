@@ -28,6 +28,7 @@ from holodeck.models.events import (
     ReasoningAdded,
     RunFinished,
     RunResult,
+    StandInAnswered,
     TextAdded,
     ToolFinished,
     TurnStarted,
@@ -161,6 +162,8 @@ class MessageWriter:
                 self._server_calls[call.call_id] = call
             case ToolFinished() if event.call_id in self._server_calls:
                 self._write_server_call(event)
+            case StandInAnswered():
+                self._head["model"] = event.name
             case TurnStarted():
                 self._blocks_before_turn = len(self._blocks)
             case RunFinished():

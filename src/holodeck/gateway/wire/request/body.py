@@ -115,6 +115,7 @@ class ResponseRequest:
             is_streamed=self.stream or self.background,
             run_id=run_id,
             caller_id=caller_id,
+            thread=self.conversation_id or self.previous_response_id or "",
             **options_to_dict(self.options),
         )
 

@@ -103,6 +103,10 @@ class ResponseResource:
         if request.options is not DEFAULT_OPTIONS:
             self._repeat_options(request.options)
 
+    def set_model(self, name: str) -> None:
+        """Say that another model answers than the one that was asked for."""
+        self._tail["model"] = name
+
     def _repeat_options(self, options: GenerationOptions) -> None:
         self._tail["reasoning"] = {"effort": options.effort, "summary": options.summary}
         for name, member, neutral in _REPEATED:

@@ -29,6 +29,7 @@ from holodeck.models.events import (
     RunFinished,
     RunResult,
     RunStarted,
+    StandInAnswered,
     TextAdded,
     ToolFinished,
     ToolStarted,
@@ -157,6 +158,8 @@ class ResponseWriter:
                     self._call_items.finish_execution(event)
                 case RunStarted():
                     self._start_run()
+                case StandInAnswered():
+                    self._resource.set_model(event.name)
                 case TurnStarted():
                     self._restart_turn() if event.is_restarted else self._start_turn(event)
                 case RunFinished():

@@ -1,0 +1,231 @@
+"""Stand-ins: another model answers where the usual one cannot, a turn as a whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_gateway
+
+from holodeck.providers.wrappers import fallback
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.model.script import Turn, cut, raw, spend, status
+from holodeck.testing.model.scripted_server import ScriptedServer
+
+STAND_IN = "second"
+BODIES: Mapping[str, dict[str, Any]] = {
+    "/v1/responses": {"model": MODEL, "input": "Hi"},
+    "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]},
+    "/v1/messages": {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}]},
+}
+
+
+class Usual:
+    """The usual model, whose next answers a test sets."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+    def __call__(self, received: Any) -> Turn:
+        return self.turns.pop(0) if self.turns else say("usual")
+
+
+@asynccontextmanager
+async def run_with_stand_in(
+    folder: Path,
+    usual: ScriptedModel,
+    second: ScriptedModel,
+    *,
+    mcp: Mapping[str, FaultyMCPServer] | None = None,
+    more: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> AsyncIterator[tuple[RunningGateway, ScriptedServer]]:
+    """A gateway whose model has a stand-in, and that stand-in. `more`: of the entry of the stand-in."""
+    async with second.serve() as standing, ScriptedModel().serve() as unused:
+        models = gateway_config(unused.url, {})["models"]
+        models[0]["model"] |= {"price": {"input": 1, "output": 1}}
+        entry = {"provider": "openai_compatible", "name": STAND_IN, "endpoint": standing.url, **(more or {})}
+        models[0]["model"]["fallback"] = [entry]
+        async with run_gateway(folder, usual, mcp=mcp, **config) as gateway:
+            written = orjson.loads(gateway.file.read_bytes())
+            models[0]["model"]["endpoint"] = written["models"][0]["model"]["endpoint"]
+            assert await gateway.reload(models=models)
+            yield gateway, standing
+
+
+CANNOT_ANSWER = [status(code, retry_after="0") for code in (429, 500, 502, 503, 529)]
+
+
+@pytest.mark.parametrize("path", BODIES)
+@async_test(60)
+async def test_a_stand_in_answers_for_a_model_that_cannot_and_the_answer_says_so(tmp_path: Path, path: str) -> None:
+    usual = Usual()
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), ScriptedModel(lambda _: say("second"))) as (
+        gateway,
+        second,
+    ):
+        for fault in CANNOT_ANSWER:
+            usual.turns = [fault] * 2
+            code, found = await gateway.send("POST", path, BODIES[path])
+            assert (code, found["model"]) == (200, STAND_IN), fault
+            assert "second" in str(found)
+        code, found = await gateway.send("POST", path, BODIES[path])
+        assert (code, found["model"]) == (200, MODEL), "the usual model is asked first again"
+        assert len(second.received) == len(CANNOT_ANSWER)
+
+
+@async_test(60)
+async def test_a_request_that_the_model_refuses_is_not_sent_to_a_stand_in(tmp_path: Path) -> None:
+    usual = Usual()
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), ScriptedModel()) as (gateway, second):
+        for code in (400, 401, 403, 404, 413, 422):
+            usual.turns = [status(code)]
+            assert (await gateway.send("POST", "/v1/responses", BODIES["/v1/responses"]))[0] >= 400
+        assert not second.received
+
+
+@async_test(60)
+async def test_a_run_stays_with_the_model_that_answered_its_first_turn(tmp_path: Path) -> None:
+    usual, body = Usual(), BODIES["/v1/responses"]
+    second = ScriptedModel(call("echo", text="from second"), say("second"))
+    async with (
+        FaultyMCPServer() as tools,
+        run_with_stand_in(tmp_path, ScriptedModel(usual), second, mcp={"tools": tools}) as (gateway, standing),
+    ):
+        usual.turns = [status(503, retry_after="0")] * 2
+        _, found = await gateway.send("POST", "/v1/responses", body)
+        assert (found["status"], found["model"], len(standing.received)) == ("completed", STAND_IN, 2)
+        assert len(gateway.model_requests) == 2, "the second turn is not the usual model's, although it is well again"
+        usual.turns = [call("echo", text="from usual"), *[status(503, retry_after="0")] * 8]
+        code, found = await gateway.send("POST", "/v1/responses", body)
+        assert (code, found["error"]["code"]) == (503, "model_unavailable")
+        assert len(standing.received) == 2, "a stand-in does not go on with what the usual model began"
+        assert [each.params["arguments"]["text"] for each in tools.calls("echo")] == ["from second", "from usual"]
+
+
+@async_test(60)
+async def test_the_stand_in_is_what_is_counted_priced_logged_and_traced(
+    tmp_path: Path,
+) -> None:
+    usual = Usual()
+    second = ScriptedModel(lambda _: [say("second"), spend(1_000_000, 0)])
+    usual_price, more = {"input": 1, "output": 1}, {"price": {"input": 7, "output": 9}}
+    budgets = {"alice": {"amount": 6, "period": "day"}}
+    async with run_with_stand_in(
+        tmp_path,
+        ScriptedModel(usual),
+        second,
+        more=more,
+        price=usual_price,
+        budgets=budgets,
+        keys=["alice"],
+    ) as (gateway, _):
+        usual.turns = [status(503, retry_after="0")] * 2
+        _, found = await gateway.send("POST", "/v1/responses", BODIES["/v1/responses"], key="alice")
+        _, run = await gateway.send("GET", f"/v1/runs/{found['id']}", key="alice")
+        _, trace = await gateway.send("GET", f"/v1/runs/{found['id']}/trace", key="alice")
+        assert (run["model"], run["cost"]) == (STAND_IN, 7.0)
+        assert [span["name"] for span in trace["spans"] if span["kind"] == "model"] == [STAND_IN]
+        code, refused = await gateway.send("POST", "/v1/responses", BODIES["/v1/responses"], key="alice")
+        assert (code, refused["error"]["code"]) == (429, "budget_exceeded"), "the price of the usual model is 1"
+
+
+@async_test(60)
+async def test_a_stand_in_gets_its_own_options(tmp_path: Path) -> None:
+    usual, body = Usual(), BODIES["/v1/responses"]
+    second = ScriptedModel(lambda _: say("second"))
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), second, more={"temperature": 0.1}) as (
+        gateway,
+        standing,
+    ):
+        usual.turns = [status(503, retry_after="0")] * 2
+        await gateway.send("POST", "/v1/responses", body)
+        assert standing.received[-1].json["temperature"] == 0.1
+        assert "temperature" not in gateway.model_requests[-1]
+
+
+@pytest.mark.parametrize("step", [pytest.param(7, marks=pytest.mark.long, id="many bytes"), pytest.param(90, id="few")])
+@async_test(300)
+async def test_a_stream_that_is_cut_at_any_byte_is_asked_again_only_before_its_first_word(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "COOL_DOWN_SECONDS", 0.0)
+    whole = b"".join(
+        b"data: %b\n\n" % orjson.dumps({"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]})
+        for word in ("us", "ual ", "an", "swer")
+    )
+    usual = Usual()
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), ScriptedModel(lambda _: say("second"))) as (
+        gateway,
+        second,
+    ):
+        for path in ("/v1/responses", "/v1/chat/completions"):
+            for end in range(0, len(whole) + 1, step):
+                before, usual.turns = len(second.received), [[raw(whole[:end]), cut()]] * 4
+                text, has_failed = await _stream_text(gateway, path)
+                failed_over = len(second.received) - before
+                asked, usual.turns = 4 - len(usual.turns), []
+                assert (text, has_failed, failed_over, asked) in (
+                    ("second", False, 1, 2),
+                    *((("usual answer"[:n]), True, 0, 1) for n in (2, 6, 8, 12)),
+                ), end
+                assert (await _stream_text(gateway, path))[0] == "usual"
+
+
+async def _stream_text(gateway: RunningGateway, path: str) -> tuple[str, bool]:
+    """The text that a client of a stream sees, and whether the stream says that it failed."""
+    session = await gateway.http_client()
+    async with session.post(path, data=orjson.dumps({**BODIES[path], "stream": True})) as answer:
+        lines = (await answer.read()).decode().splitlines()
+    events = [orjson.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    if path == "/v1/responses":
+        deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+        return "".join(deltas), events[-1]["type"] == "response.failed"
+    choices = [choice for event in events for choice in event.get("choices", ())]
+    return "".join(each["delta"].get("content") or "" for each in choices), "error" in events[-1]
+
+
+@async_test(120)
+async def test_a_durable_run_goes_on_with_its_stand_in_after_a_kill(tmp_path: Path) -> None:
+    """Killed while its second turn is asked: the first is stored, and with it the model that answered."""
+    never = asyncio.Event()
+    turns = iter([call("echo", text="once"), wait(never), say("second")])
+    is_away = True
+
+    def answer(_: Any) -> Turn:
+        return status(503, retry_after="0") if is_away else say("usual")
+
+    async with (
+        FaultyMCPServer() as tools,
+        ScriptedModel(answer).serve() as usual,
+        ScriptedModel(lambda _: next(turns)).serve() as second,
+    ):
+        server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": tools.url}
+        models = gateway_config(usual.url, {})["models"]
+        models[0]["model"]["fallback"] = [{"provider": "openai_compatible", "name": STAND_IN, "endpoint": second.url}]
+        file = write_gateway_file(
+            tmp_path, usual.url, models=models, mcp_servers=[server], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            while len(second.received) < 2:  # noqa: ASYNC110 - another process sends the requests
+                await asyncio.sleep(0.02)
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+        is_away, asked = False, len(usual.received)
+        async with run_gateway_process(file) as served:
+            found = begun
+            while found["status"] in ("queued", "in_progress"):
+                await asyncio.sleep(0.02)
+                _, found, _ = await served.send("GET", f"/v1/responses/{begun['id']}")
+        assert (found["status"], found["model"]) == ("completed", STAND_IN)
+        assert found["output"][-1]["content"][0]["text"] == "second"
+        assert (len(tools.calls("echo")), len(usual.received)) == (1, asked)
