@@ -18,7 +18,7 @@ from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_g
 from holodeck.providers.wrappers import fallback
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn, cut, raw, spend, status
-from holodeck.testing.model.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted import ScriptedServer
 
 STAND_IN = "second"
 BODIES: Mapping[str, dict[str, Any]] = {

@@ -18,6 +18,7 @@ EXAMPLES = (
             "ReasoningAdded",
             "RunFinished",
             "RunStarted",
+            "StandInAnswered",
             "TextAdded",
             "ToolFinished",
             "ToolProgressed",
@@ -36,6 +37,7 @@ from holodeck import (
     ReasoningAdded,
     RunFinished,
     RunStarted,
+    StandInAnswered,
     TextAdded,
     ToolFinished,
     ToolProgressed,
@@ -54,6 +56,8 @@ def describe(event: Event) -> str:
     match event:
         case RunStarted():
             return f"run of {event.model}"
+        case StandInAnswered():
+            print(f"{event.name} stands in")
         case TurnStarted():
             return f"turn {event.turn} with {event.tools} tool"
         case TurnFinished():

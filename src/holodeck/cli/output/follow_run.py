@@ -30,6 +30,7 @@ from holodeck.models.events import (
     RunFinished,
     RunResult,
     RunStarted,
+    StandInAnswered,
     Status,
     TextAdded,
     ToolFinished,
@@ -67,6 +68,8 @@ class RunFollower(ABC):
                 self._on_run_started(model)
             case TurnStarted():
                 self._screen.show_waiting(THINKING)
+            case StandInAnswered(name=name):
+                self._screen.note(f"The stand-in {name} answers.", fg="yellow")
             case TextAdded(item_id=item_id, text=text):
                 self._streamed_ids.add(item_id)
                 self._on_text(text)
