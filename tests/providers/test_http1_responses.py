@@ -73,6 +73,7 @@ ANSWERS = {
     + b"%x;a=b\r\n%b\r\n0;c\r\n\r\n" % (len(answer_body("héllo")), answer_body("héllo")),
     "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     + http_answer("héllo"),
+    "after line ends": b"\n\n" + http_answer("", body=JSON).replace(b"text/event-stream", b"application/json"),
     "without a reason": http_answer("héllo", status="200"),
     "with odd names": b"HTTP/1.1 200 OK\r\ncOnTeNt-TyPe: text/event-stream\r\nTRANSFER-ENCODING: Chunked\r\n\r\n"
     + chunked_body(answer_body("héllo")),

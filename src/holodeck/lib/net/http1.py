@@ -443,10 +443,12 @@ def _parse_head(received: bytes) -> tuple[str, dict[str, str]]:
     """
     start = 0
     while True:
-        # Blank lines before a response are ignored.
-        while received.startswith(b"\r\n", start):
-            start += 2
+        # Line ends before a response are ignored, also bare ones.
+        while received.startswith((b"\r", b"\n"), start):
+            start += 1
         end = received.find(b"\r\n\r\n", start)
+        if end < 0:
+            raise UnreadableResponseError("its headers do not end with an empty line")
         if not received.startswith(b"1", start + _STATUS_AT):
             break
         start = end + 4
