@@ -57,7 +57,7 @@ _DETAILS = orjson.dumps(
 _BODY = b'{"text":"' + b"x" * 900 + b'"}'
 _FILL_RUNS = f"""
 WITH RECURSIVE counter(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counter WHERE n < :count)
-INSERT INTO runs (id, owner, created_at, status, model, servers, tools, question, answer, details)
+INSERT INTO runs (id, caller_id, created_at, status, model, servers, tools, question, answer, details)
 SELECT printf('resp_%032x', n), 'key:caller' || (n % {CALLERS}), :now - {DAYS * DAY} * (1.0 - n * 1.0 / :count),
     CASE WHEN n % 100 = 0 THEN 'failed' ELSE 'completed' END,
     CASE n % 3 WHEN 0 THEN 'small' WHEN 1 THEN 'large' ELSE 'local' END,
@@ -67,8 +67,8 @@ SELECT printf('resp_%032x', n), 'key:caller' || (n % {CALLERS}), :now - {DAYS * 
     'The order ' || n || ' was sent on Tuesday and arrives on Friday. Nothing else is open.', :details
 FROM counter"""  # noqa: E501
 _FILL_RESPONSES = """
-INSERT INTO responses (id, owner, created_at, status, resource, input_items, items, pending, events, trace)
-SELECT id, owner, created_at, status, :body, :none, :body, :none, :empty, :body FROM runs"""
+INSERT INTO responses (id, caller_id, created_at, status, resource, input_items, items, pending, events, trace)
+SELECT id, caller_id, created_at, status, :body, :none, :body, :none, :empty, :body FROM runs"""
 
 
 def fill_store(path: Path, count: int) -> None:
@@ -171,7 +171,7 @@ async def _find_deep_page(session: aiohttp.ClientSession, headers: dict[str, str
 async def measure_inserts(folder: Path, count: int, rounds: int) -> list[list[str]]:
     """Microseconds to store a response, with and without its run and trace, in turn."""
     record = StoredResponse(
-        id="", owner="key:alice", created_at=1.0, status="completed", resource=_BODY, items=_BODY, events=b""
+        id="", caller_id="key:alice", created_at=1.0, status="completed", resource=_BODY, items=_BODY, events=b""
     )
     took: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for number in range(rounds):
@@ -199,7 +199,7 @@ async def _time_inserts(
             if has_run:
                 run = StoredRun(
                     id=response.id,
-                    owner=response.owner,
+                    caller_id=response.caller_id,
                     created_at=response.created_at,
                     status="completed",
                     model="small",

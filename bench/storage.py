@@ -103,7 +103,7 @@ def measure_disk(responses: int) -> None:
                 runner.run(measure_once(target, case, count, AT_ONCE))
             with closing(sqlite3.connect(folder / "holodeck.db")) as db:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                (response_id, caller_id) = db.execute("SELECT id, owner FROM responses LIMIT 1").fetchone()
+                (response_id, caller_id) = db.execute("SELECT id, caller_id FROM responses LIMIT 1").fetchone()
             json = runner.run(_json_size(folder, response_id, caller_id))
             size = (folder / "holodeck.db").stat().st_size / count
             rows.append([case.label, str(count), str(json), f"{size:.0f}", f"{size / json:.2f}"])

@@ -196,7 +196,7 @@ from holodeck.storage.factory import open_store
 async def main() -> None:
     store = open_store("sqlite:///kept.db", folder=Path())
     for number in range(3):
-        conversation = Conversation(id=f"conv_{number}", owner="alice", created_at=number, metadata=b"{}")
+        conversation = Conversation(id=f"conv_{number}", caller_id="alice", created_at=number, metadata=b"{}")
         await store.create_conversation(conversation, [])
     print(await store.count_conversations("alice"), await store.count_conversations("bob"))
     await store.close()
@@ -210,7 +210,7 @@ def test_a_method_of_the_store_is_one_method(package: PackageCopy) -> None:
     method = """
     @read()
     async def count_conversations(self, db: Connection, caller_id: str) -> int:
-        row = await db.fetch_row("SELECT COUNT(*) FROM conversations WHERE owner = $1", caller_id)
+        row = await db.fetch_row("SELECT COUNT(*) FROM conversations WHERE caller_id = $1", caller_id)
         return 0 if row is None else int(row[0])"""
     docstring = '    """The methods of the store about conversations."""'
     package.add_line("storage/conversations.py", method, below=docstring)

@@ -146,5 +146,5 @@ def _build_day() -> UsageBatch:
         for number in range(requests):
             counts.seconds[bucket_of(1.2 + number % 9 * (0.3 + back % 4 / 10))] += 1
             counts.first_token[bucket_of(0.2 + number % 7 / (8 + back % 3))] += 1
-        rows[this_hour - back * HOUR, UsageKey(owner="key:alice", model="demo", status="completed")] = counts
+        rows[this_hour - back * HOUR, UsageKey(caller_id="key:alice", model="demo", status="completed")] = counts
     return UsageBatch(source="pictures", number=1, rows=rows)

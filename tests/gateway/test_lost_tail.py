@@ -61,7 +61,7 @@ async def test_that_a_loss_would_not_be_noticed_is_logged_once(
     store = open_store("sqlite:///kept.db", folder=tmp_path)
     try:
         for number in range(3):
-            await store.save(StoredResponse(id=f"r{number}", owner="alice", created_at=1.0, status="completed"))
+            await store.save(StoredResponse(id=f"r{number}", caller_id="alice", created_at=1.0, status="completed"))
             await store.find_orphans()
     finally:
         await store.close()

@@ -237,7 +237,9 @@ async def test_a_context_that_is_too_long_is_refused_and_not_truncated(tmp_path:
         assert (await gateway.send("POST", "/v1/responses/input_tokens", at_most))[0] == 200
         await store.save(replace(record, id="resp_more", previous_id=f"resp_{MAX_CONTEXT_DEPTH - 1}"))
         items = [ConversationItem(id=f"msg_{number}", data=b"{}") for number in range(10_001)]
-        await store.create_conversation(Conversation(id="conv_1", owner="local", created_at=record.created_at), items)
+        await store.create_conversation(
+            Conversation(id="conv_1", caller_id="local", created_at=record.created_at), items
+        )
         await store.save(replace(record, id="resp_left", conversation_id="conv_1"))
         for where in (
             {"previous_response_id": "resp_more"},

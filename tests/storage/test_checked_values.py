@@ -49,7 +49,7 @@ async def damage(folder: Path, url: str, table: str, column: str, where: str) ->
 def response(name: str, status: str = "completed") -> StoredResponse:
     data = b'{"id":"item_%b","text":"Hello"}' % name.encode()
     values = dict.fromkeys(COLUMNS, data)
-    return StoredResponse(id=name, owner=OWNER, created_at=1.0, status=status, **values)  # type: ignore[arg-type]
+    return StoredResponse(id=name, caller_id=OWNER, created_at=1.0, status=status, **values)  # type: ignore[arg-type]
 
 
 async def fill(store: ResponseStore) -> None:
@@ -58,7 +58,7 @@ async def fill(store: ResponseStore) -> None:
     await store.save(response("resp_running", "in_progress"))
     await store.append_events("resp_running", 0, [b'{"type":"one"}', b'{"type":"two"}'])
     for name in ("metadata", "pending_calls", "data"):
-        conversation = Conversation(id=f"conv_{name}", owner=OWNER, created_at=1.0, metadata=b'{"a":"b"}')
+        conversation = Conversation(id=f"conv_{name}", caller_id=OWNER, created_at=1.0, metadata=b'{"a":"b"}')
         await store.create_conversation(conversation, [ConversationItem(id=f"msg_{name}", data=b'{"text":"Hello"}')])
     await store.add_items("conv_pending_calls", OWNER, [], response_id="resp_x", pending_calls=b'["call"]')
 
@@ -145,7 +145,7 @@ async def test_the_texts_of_a_response_are_stored_once(tmp_path: Path, words: in
     question, answer = (" ".join(f"{name}{number}" for number in range(words)).encode() for name in ("why", "because"))
     stored = StoredResponse(
         id="resp_1",
-        owner=OWNER,
+        caller_id=OWNER,
         created_at=1.0,
         status="completed",
         resource=b'{"output":[{"text":"' + answer + b'"}]}',

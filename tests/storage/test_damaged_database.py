@@ -30,7 +30,7 @@ def response(number: int) -> StoredResponse:
     resource = orjson.dumps({"output": "é" if number % 3 else "x" * made.randrange(6_000)})
     return StoredResponse(
         id=f"resp_{made.getrandbits(96):024x}",
-        owner=OWNER,
+        caller_id=OWNER,
         created_at=float(number),
         status="completed",
         resource=resource,

@@ -22,8 +22,8 @@ SECONDS = 90.0
 MOST = 3
 
 
-def queued(response_id: str, owner: str = "alice") -> StoredResponse:
-    return StoredResponse(id=response_id, owner=owner, created_at=1.0, status="queued")
+def queued(response_id: str, caller_id: str = "alice") -> StoredResponse:
+    return StoredResponse(id=response_id, caller_id=caller_id, created_at=1.0, status="queued")
 
 
 async def open_stores(stack: AsyncExitStack, folder: Path, url: str, count: int) -> list[ResponseStore]:
@@ -39,9 +39,9 @@ async def test_concurrent_responses_on_several_gateways_stay_within_the_quota(tm
     async with AsyncExitStack() as stack:
         stores = await open_stores(stack, tmp_path, url, 3)
         asking = [
-            store.insert_within_quota(queued(f"{owner} {index} {number}", owner), quota=MOST, is_durable=True)
+            store.insert_within_quota(queued(f"{caller_id} {index} {number}", caller_id), quota=MOST, is_durable=True)
             for number in range(6)
-            for owner in ("alice", "bob")
+            for caller_id in ("alice", "bob")
             for index, store in enumerate(stores)
         ]
         assert sum(turn is not None for turn in await asyncio.gather(*asking)) == 2 * MOST
@@ -58,7 +58,10 @@ async def test_only_unfinished_responses_count_against_the_quota_and_each_counts
         assert await store.insert_within_quota(queued("a"), quota=1, is_durable=True) == 1
         assert await store.insert_within_quota(queued("a"), quota=1, is_durable=True) == 1
         assert await store.insert_within_quota(queued("b"), quota=1, is_durable=True) is None
-        assert [await store.count_unfinished(owner) for owner in (queued("a").owner, "another owner")] == [1, 0]
+        assert [await store.count_unfinished(caller_id) for caller_id in (queued("a").caller_id, "another caller")] == [
+            1,
+            0,
+        ]
         assert await store.get("b", "alice") is None
         await store.finish(replace(queued("a"), status="completed"))
         assert await store.insert_within_quota(queued("b"), quota=1, is_durable=False) == 1
@@ -81,8 +84,10 @@ async def test_queue_positions_are_fair_between_callers(tmp_path: Path, url: str
     async with AsyncExitStack() as stack:
         (store,) = await open_stores(stack, tmp_path, url, 1)
 
-        async def turn(response_id: str, owner: str, *, is_durable: bool = True) -> int | None:
-            return await store.insert_within_quota(queued(response_id, owner), quota=MOST + 1, is_durable=is_durable)
+        async def turn(response_id: str, caller_id: str, *, is_durable: bool = True) -> int | None:
+            return await store.insert_within_quota(
+                queued(response_id, caller_id), quota=MOST + 1, is_durable=is_durable
+            )
 
         assert [await turn(f"a{number}", "alice") for number in range(3)] == [1, 2, 3]
         assert await turn("b0", "bob") == 1

@@ -40,7 +40,7 @@ from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
     store = open_store(sys.argv[1], folder=Path(sys.argv[2]))
-    await store.save(StoredResponse(id="r", owner="alice", created_at=1.0, status="in_progress"))
+    await store.save(StoredResponse(id="r", caller_id="alice", created_at=1.0, status="in_progress"))
     await store.append_events("r", 0, [b"0", b"1"])
     print(store.gateway_id, flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -38,7 +38,7 @@ async def count_steps(read: Callable[[ResponseStore, int], Awaitable[None]], cou
     store = ResponseStore(driver)
     try:
         for number in range(count):
-            conversation = Conversation(id=f"c{number}", owner="alice", created_at=float(number))
+            conversation = Conversation(id=f"c{number}", caller_id="alice", created_at=float(number))
             await store.create_conversation(conversation, [ConversationItem(id=f"i{number}", data=b"{}")])
         driver.steps = 0
         await read(store, count)

@@ -26,7 +26,7 @@ DATABASES = Path(__file__).with_name("databases")
 VERSIONS = sorted({file.name.partition(".")[0] for file in DATABASES.iterdir()})
 DONE = StoredResponse(
     id="resp_done",
-    owner="alice",
+    caller_id="alice",
     created_at=1.5,
     status="completed",
     previous_id="resp_before",
@@ -40,7 +40,7 @@ DONE = StoredResponse(
 )
 RUN = StoredRun(
     id="resp_done",
-    owner="alice",
+    caller_id="alice",
     created_at=1.5,
     status="completed",
     model="small",
@@ -87,8 +87,8 @@ async def test_a_database_of_any_version_is_read_and_extended(tmp_path: Path, ur
     async with open_stores(tmp_path, url, version) as (store, other, _):
         assert await store.get("resp_done", "alice") == DONE
         assert await store.runs.get_run("resp_done", "alice") == RUN
-        assert (await store.runs.list_runs(RunQuery(owner="alice", limit=5))).runs == (RUN,)
-        conversation = Conversation(id="conv_1", owner="alice", created_at=1.0, metadata=b'{"a":"b"}')
+        assert (await store.runs.list_runs(RunQuery(caller_id="alice", limit=5))).runs == (RUN,)
+        conversation = Conversation(id="conv_1", caller_id="alice", created_at=1.0, metadata=b'{"a":"b"}')
         items = (ConversationItem(id="msg_1", data=b'["one"]'), ConversationItem(id="msg_2", data=b'["two"]'))
         assert await store.get_conversation("conv_1", "alice") == conversation
         contents = await store.read_conversation("conv_1", "alice", limit=5)
@@ -102,10 +102,10 @@ async def test_a_database_of_any_version_is_read_and_extended(tmp_path: Path, ur
             "call_2": PendingCall(digest=b"other"),
         }
         assert await store.find_paused_responses("alice", "call_1") == ["resp_done"]
-        key = IdempotencyKey(owner="alice", value="key", digest=b"digest", response_id="resp_done")
+        key = IdempotencyKey(caller_id="alice", value="key", digest=b"digest", response_id="resp_done")
         assert await store.idempotency_keys.find_key("alice", "key") == key
         assert await store.elicitations.list_elicitations("resp_lost", "alice") == [], "its gateway is gone"
-        [(start, _, counts)] = await store.usage.read(UsageQuery(period=MINUTE, start=0, end=600, owner="alice"))
+        [(start, _, counts)] = await store.usage.read(UsageQuery(period=MINUTE, start=0, end=600, caller_id="alice"))
         assert (start, counts.get("requests"), counts.get("tool_calls"), counts.cost) == (60, 1, 2, 0.25)
         assert await store.usage.read_spending("alice", 0, source="two", before=0) == 0.25
         assert await store.read_audit_end("audit.jsonl") == (3, "abc")

@@ -196,7 +196,7 @@ async def test_a_conversation_is_locked_once_by_its_caller_and_can_be_unlocked(t
     one, two = stores
     item = ConversationItem(id="fc_1", data=b"{}")
     try:
-        await one.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
+        await one.create_conversation(Conversation(id="c", caller_id="alice", created_at=1.0), [])
         assert await two.read_conversation("c", "alice", limit=10) == ConversationContents()
         assert await two.read_conversation("c", "bob", limit=10) is None
         assert await one.add_items("c", "alice", [item], response_id="resp_1", pending_calls=b"calls")

@@ -25,7 +25,7 @@ from holodeck.storage.responses import StoredResponse
 from holodeck.storage.runs import RunQuery, StoredRun
 from holodeck.storage.store import ResponseStore
 
-RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
+RECORD = StoredResponse(id="r", caller_id="alice", created_at=1.0, status="completed")
 SECONDS = 90.0  # a server is restarted in one or two
 
 
@@ -52,7 +52,7 @@ def database(fragile: PostgresServer) -> str:
 
 
 def _with_run(response_id: str) -> StoredResponse:
-    run = StoredRun(id=response_id, owner="alice", created_at=1.0, status="completed", model="small")
+    run = StoredRun(id=response_id, caller_id="alice", created_at=1.0, status="completed", model="small")
     return replace(RECORD, id=response_id, run=run)
 
 
@@ -68,7 +68,7 @@ async def test_responses_that_are_stored_together_share_a_transaction(fragile: P
             fragile.administer, "SELECT count(DISTINCT xmin::text) FROM responses WHERE id LIKE 'resp_%'", name
         )
         assert counted == [(1,)], "transactions"
-        page = await store.runs.list_runs(RunQuery(owner="alice", limit=50))
+        page = await store.runs.list_runs(RunQuery(caller_id="alice", limit=50))
         assert len(page.runs) == 21
 
 
@@ -204,7 +204,7 @@ async def test_two_gateways_create_the_tables_at_once_and_see_what_the_other_sto
         await asyncio.gather(one.check_health(), two.check_health())
         await one.save(RECORD)
         assert await two.get("r", "alice") == RECORD
-        await one.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
+        await one.create_conversation(Conversation(id="c", caller_id="alice", created_at=1.0), [])
         adding = [
             store.add_items("c", "alice", [ConversationItem(id=f"{name}{n}", data=b"{}")])
             for n in range(20)
@@ -299,7 +299,7 @@ async def test_storage_errors_do_not_show_the_password(fragile: PostgresServer, 
                 await store.save(RECORD)
             assert "sesame" not in str(caught.value)
     async with use_store(database) as store:
-        conversation = Conversation(id="c", owner="alice", created_at=1.0)
+        conversation = Conversation(id="c", caller_id="alice", created_at=1.0)
         await store.create_conversation(conversation, [])
         with pytest.raises(StorageError, match="there already"):
             await store.create_conversation(conversation, [])

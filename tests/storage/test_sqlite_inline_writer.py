@@ -30,7 +30,7 @@ from holodeck.storage.sqlite.connection import (
 from holodeck.storage.sqlite.driver import SQLiteDriver
 from holodeck.storage.store import ResponseStore
 
-RECORD = StoredResponse(id="first", owner="alice", created_at=1.0, status="completed", resource=b"{}")
+RECORD = StoredResponse(id="first", caller_id="alice", created_at=1.0, status="completed", resource=b"{}")
 MOST_JOURNAL_BYTES = 8 * 1024 * 1024
 """SQLite tidies up after a thousand pages of 4 KiB; what comes until then is much less than as much again."""
 
@@ -147,7 +147,7 @@ async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({path!r})))
     for number in range(100_000):
         name = f"{round}-{{number}}"
-        await store.save(StoredResponse(id=name, owner="a", created_at=1.0, status="completed"), is_alone=True)
+        await store.save(StoredResponse(id=name, caller_id="a", created_at=1.0, status="completed"), is_alone=True)
         print(name, flush=True)
 
 asyncio.run(main())
@@ -184,7 +184,7 @@ from holodeck.storage.store import ResponseStore
 from holodeck.storage.responses import StoredResponse
 
 def record(number):
-    return StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed", events=b"x" * 30_000)
+    return StoredResponse(id=f"r{{number}}", caller_id="a", created_at=1.0, status="completed", events=b"x" * 30_000)
 
 async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({path!r})))

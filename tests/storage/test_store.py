@@ -1,4 +1,4 @@
-"""Stored responses survive restarts, are visible to their owner only, and are returned unchanged."""
+"""Stored responses survive restarts, are visible to their caller_id only, and are returned unchanged."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from async_tests import async_test
 from holodeck.lib.errors import StorageError
 from holodeck.storage.conversations import Conversation, ConversationItem, Order
 from holodeck.storage.factory import open_store
-from holodeck.storage.items_by_id import MAX_SEARCHED_BYTES
 from holodeck.storage.migrations import MIGRATIONS
-from holodeck.storage.responses import StoredResponse
+from holodeck.storage.responses import MAX_SEARCHED_BYTES, StoredResponse
 from holodeck.storage.sqlite.driver import SQLiteDriver
 from holodeck.storage.store import ResponseStore
 
 RECORD = StoredResponse(
     id="resp_1",
-    owner="alice",
+    caller_id="alice",
     created_at=1000.5,
     status="completed",
     resource=b'{"id":"resp_1"}',
@@ -97,7 +96,7 @@ async def test_a_response_is_found_by_its_content_and_only_by_its_owner(tmp_path
 @pytest.mark.proves("D-29")
 @async_test(30)
 async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
-    conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
+    conversation = Conversation(id="conv_1", caller_id="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")
     async with use_store(tmp_path, url) as store:
         await store.save(RECORD)
@@ -117,7 +116,7 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         assert not await store.update_conversation("conv_1", "bob", b"{}")
         assert not await store.delete_item("conv_1", "bob", "msg_1")
         assert not await store.delete_conversation("conv_1", "bob")
-        await store.save(replace(RECORD, id="resp_2", owner="bob", previous_id="resp_1", items=b'["two"]'))
+        await store.save(replace(RECORD, id="resp_2", caller_id="bob", previous_id="resp_1", items=b'["two"]'))
         assert await store.read_context("resp_2", "bob") == [b'["two"]'], "a chain does not lead to another's response"
         assert await store.list_items("conv_1", "alice") == [item]
 
@@ -142,7 +141,7 @@ async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: st
 @async_test(30)
 async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path, url: str) -> None:
     async with use_store(tmp_path, url) as store:
-        await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
+        await store.create_conversation(Conversation(id="c", caller_id="alice", created_at=1.0), [])
         batches = [[ConversationItem(id=f"i{b}_{n}", data=b"{}") for n in range(3)] for b in range(20)]
         await asyncio.gather(*(store.add_items("c", "alice", batch) for batch in batches))
         listed = await store.list_items("c", "alice", limit=100)
@@ -171,7 +170,7 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
 @async_test(30)
 async def test_conversations_of_one_moment_are_listed_once_each_in_both_orders(tmp_path: Path, url: str) -> None:
     moments = {"c1": 1.0, "c5": 2.0, "c3": 2.0, "c4": 2.0, "c2": 2.0000001}
-    made = {name: Conversation(id=name, owner="alice", created_at=at) for name, at in moments.items()}
+    made = {name: Conversation(id=name, caller_id="alice", created_at=at) for name, at in moments.items()}
     async with use_store(tmp_path, url) as store:
         for conversation in made.values():
             await store.create_conversation(conversation, [])
@@ -192,7 +191,7 @@ async def test_old_responses_are_deleted_and_unfinished_ones_are_found(tmp_path:
         for number in range(10):
             status = "in_progress" if number == 9 else "completed"
             await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
-        await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
+        await store.create_conversation(Conversation(id="old", caller_id="a", created_at=0.0), [])
     async with use_store(tmp_path, url) as store:
         assert [record.id for record in await store.read_orphans()] == ["r9"]
         assert await store.delete_older_than(5.0) == 6
@@ -203,9 +202,9 @@ async def test_old_responses_are_deleted_and_unfinished_ones_are_found(tmp_path:
 @async_test(30)
 async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: str) -> None:
     async with use_store(tmp_path, url) as store:
-        await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
+        await store.create_conversation(Conversation(id="c", caller_id="a", created_at=1.0), [])
         saves = [store.save(replace(RECORD, id=f"r{n}")) for n in range(200)]
-        bad = store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
+        bad = store.create_conversation(Conversation(id="c", caller_id="a", created_at=1.0), [])
         outcomes = await asyncio.gather(*saves, bad, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes if outcome is not None] == [StorageError]
         assert await store.get("r199", "alice") is not None
@@ -253,7 +252,7 @@ async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({path!r})))
     number = {start}
     while True:
-        await store.save(StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed"))
+        await store.save(StoredResponse(id=f"r{{number}}", caller_id="a", created_at=1.0, status="completed"))
         print(number, flush=True)
         number += 1
 
@@ -314,11 +313,11 @@ from holodeck.storage.responses import StoredResponse
 
 async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({str(tmp_path / "kept.db")!r})))
-    await store.save(StoredResponse(id="small", owner="a", created_at=1.0, status="completed"))
+    await store.save(StoredResponse(id="small", caller_id="a", created_at=1.0, status="completed"))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     try:
-        await store.save(StoredResponse(id="big", owner="a", created_at=1.0, status="done", items=b"x" * 1_000_000))
+        await store.save(StoredResponse(id="big", caller_id="a", created_at=1.0, status="done", items=b"x" * 1_000_000))
     except StorageError as error:
         print(error)
     assert await store.get("small", "a") is not None

@@ -16,7 +16,7 @@ from holodeck.storage.factory import open_store
 def build_question(name: str = "elic_1", *, seconds: float = 600.0) -> StoredElicitation:
     now = time.time()
     return StoredElicitation(
-        id=name, response_id="resp_1", owner="alice", created_at=now, expires_at=now + seconds, question=b'{"a":1}'
+        id=name, response_id="resp_1", caller_id="alice", created_at=now, expires_at=now + seconds, question=b'{"a":1}'
     )
 
 

@@ -17,7 +17,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.store import ResponseStore
 
-RUNNING = StoredResponse(id="r", owner="alice", created_at=1.0, status="in_progress", resource=b'{"at":0}')
+RUNNING = StoredResponse(id="r", caller_id="alice", created_at=1.0, status="in_progress", resource=b'{"at":0}')
 SECONDS = 90.0
 
 

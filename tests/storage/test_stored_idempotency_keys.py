@@ -14,7 +14,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.idempotency_keys import KEY_SECONDS, IdempotencyKey
 from holodeck.storage.responses import StoredResponse
 
-ONE = IdempotencyKey(owner="alice", value="key", digest=b"one", response_id="resp_1")
+ONE = IdempotencyKey(caller_id="alice", value="key", digest=b"one", response_id="resp_1")
 TWO = replace(ONE, digest=b"two", response_id="resp_2")
 
 
@@ -38,13 +38,13 @@ async def test_a_key_belongs_to_its_first_response_until_it_is_free_again(tmp_pa
     try:
         here, there = (store.idempotency_keys for store in stores)
         for response_id in ("resp_1", "resp_2"):
-            record = StoredResponse(id=response_id, owner="alice", created_at=1.0, status="completed")
+            record = StoredResponse(id=response_id, caller_id="alice", created_at=1.0, status="completed")
             await stores[0].save(record)
         assert await here.find_key("alice", "key") is None
         assert await here.claim_key(ONE) == ONE
         assert await here.claim_key(ONE) == ONE, "its acknowledgement may have been lost"
         assert await there.claim_key(TWO) == ONE
-        assert await there.claim_key(replace(TWO, owner="bob")) == replace(TWO, owner="bob")
+        assert await there.claim_key(replace(TWO, caller_id="bob")) == replace(TWO, caller_id="bob")
         await there.release_key("alice", "key", "resp_2")
         assert await there.find_key("alice", "key") == ONE, "only its own response releases it"
         await here.release_key("alice", "key", "resp_1")
@@ -52,7 +52,7 @@ async def test_a_key_belongs_to_its_first_response_until_it_is_free_again(tmp_pa
         await stores[0].delete("resp_2", "alice")
         assert await here.find_key("alice", "key") is None
         assert await here.claim_key(ONE) == ONE
-        await stores[0].save(StoredResponse(id="resp_2", owner="alice", created_at=1.0, status="completed"))
+        await stores[0].save(StoredResponse(id="resp_2", caller_id="alice", created_at=1.0, status="completed"))
         await age_keys(tmp_path, url)
         assert await here.find_key("alice", "key") is None
         assert await there.claim_key(TWO) == TWO

@@ -19,7 +19,7 @@ class StoredElicitation:
 
     id: str
     response_id: str
-    owner: str
+    caller_id: str
     """The caller of the response."""
     created_at: float
     expires_at: float
@@ -31,12 +31,12 @@ class StoredElicitation:
 
 # Every statement that is given a time leaves out the questions that have expired by then: their gateway has not deleted
 # them, because it died.
-_IS_OF = "response_id = $1 AND owner = $2 AND expires_at > $3 AND is_alive(gateway_id)"
+_IS_OF = "response_id = $1 AND caller_id = $2 AND expires_at > $3 AND is_alive(gateway_id)"
 _ADD = """
-INSERT INTO elicitations (id, response_id, owner, created_at, expires_at, question, gateway_id)
+INSERT INTO elicitations (id, response_id, caller_id, created_at, expires_at, question, gateway_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING"""
 _LIST = f"""
-SELECT id, response_id, owner, created_at, expires_at, question, answer FROM elicitations WHERE {_IS_OF}
+SELECT id, response_id, caller_id, created_at, expires_at, question, answer FROM elicitations WHERE {_IS_OF}
 ORDER BY created_at, id"""  # noqa: S608 - no values, as below
 _ANSWER = f"UPDATE elicitations SET answer = $5 WHERE {_IS_OF} AND id = $4 AND answer IS NULL"  # noqa: S608
 _READ_ANSWER = "SELECT answer FROM elicitations WHERE id = $1"
@@ -54,7 +54,7 @@ class ElicitationStore(Storing):
             _ADD,
             elicitation.id,
             elicitation.response_id,
-            elicitation.owner,
+            elicitation.caller_id,
             elicitation.created_at,
             elicitation.expires_at,
             encode_value(elicitation.question),
@@ -88,11 +88,11 @@ class ElicitationStore(Storing):
 
 
 def _elicitation_of(row: Row) -> StoredElicitation:
-    elicitation_id, response_id, owner, created_at, expires_at, question, answer = row
+    elicitation_id, response_id, caller_id, created_at, expires_at, question, answer = row
     return StoredElicitation(
         id=elicitation_id,
         response_id=response_id,
-        owner=owner,
+        caller_id=caller_id,
         created_at=created_at,
         expires_at=expires_at,
         question=decode_value(question, elicitation_id),

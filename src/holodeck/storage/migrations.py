@@ -19,17 +19,17 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # `queue_position`: see `unfinished.RESERVED`. `trace`: when each step began and how long it took; JSON.
         # In a row of SQLite, a column behind bytes is read through all of them: the bytes are last.
         """CREATE TABLE responses (
-            id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
+            id TEXT PRIMARY KEY, caller_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
             previous_id TEXT, conversation_id TEXT, gateway_id BIGINT, queue_position BIGINT,
             cancel_requested BOOLEAN NOT NULL DEFAULT FALSE, resource BYTEA NOT NULL, input_items BYTEA NOT NULL,
             items BYTEA NOT NULL, pending BYTEA NOT NULL, events BYTEA NOT NULL, trace BYTEA)""",
         # Finds the latest responses of a caller, and also old responses.
-        "CREATE INDEX responses_by_owner ON responses (owner, created_at)",
+        "CREATE INDEX responses_by_caller ON responses (caller_id, created_at)",
         # Covers the frequent queries about unfinished responses.
         """CREATE INDEX responses_unfinished ON responses (status, queue_position, id, gateway_id)
             WHERE status IN ('queued', 'in_progress')""",
         # Counts the unfinished responses of a caller, for its quota.
-        """CREATE INDEX responses_unfinished_of ON responses (owner, queue_position, id, status)
+        """CREATE INDEX responses_unfinished_of ON responses (caller_id, queue_position, id, status)
             WHERE status IN ('queued', 'in_progress')""",
         """CREATE INDEX responses_to_cancel ON responses (gateway_id)
             WHERE cancel_requested AND status IN ('queued', 'in_progress')""",
@@ -39,10 +39,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (response_id, first))""",
         # `pending_calls`: JSON. The lease: the id of the response that holds it, and of the gateway of that response.
         """CREATE TABLE conversations (
-            id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, metadata BYTEA NOT NULL,
+            id TEXT PRIMARY KEY, caller_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, metadata BYTEA NOT NULL,
             pending_calls BYTEA, leased_by TEXT, gateway_id BIGINT)""",
         # A page of the conversations of a caller, in the order of their creation.
-        "CREATE INDEX conversations_by_owner ON conversations (owner, created_at, id)",
+        "CREATE INDEX conversations_by_caller ON conversations (caller_id, created_at, id)",
         """CREATE TABLE conversation_items (
             conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
             position BIGINT NOT NULL, id TEXT NOT NULL, data BYTEA NOT NULL,
@@ -52,50 +52,51 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # `claimed_by` is the response that has claimed a call, `digest` that of the call. `gateway_id`: the gateway of
         # a claim that ends with it, because no call was started.
         """CREATE TABLE pending_calls (
-            owner TEXT NOT NULL, id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-            digest BYTEA, claimed_by TEXT, gateway_id BIGINT, PRIMARY KEY (owner, id))""",
+            caller_id TEXT NOT NULL, id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            digest BYTEA, claimed_by TEXT, gateway_id BIGINT, PRIMARY KEY (caller_id, id))""",
         # Paused responses by the calls of the client's tools in them: a client that sends the whole conversation
         # again names the call, and nothing else of the turn.
         """CREATE TABLE paused_responses (
-            owner TEXT NOT NULL, call_id TEXT NOT NULL, response_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-            PRIMARY KEY (owner, call_id, response_id))""",
+            caller_id TEXT NOT NULL, call_id TEXT NOT NULL, response_id TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (caller_id, call_id, response_id))""",
         # The index of runs: what lists of responses show and filter by, apart from their bytes. `servers` and `tools`
         # are names, each between two line breaks.
         # A run is found by its id through its response: one more index of random ids would cost as much as the table.
         """CREATE TABLE runs (
-            id TEXT NOT NULL, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
+            id TEXT NOT NULL, caller_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
             model TEXT NOT NULL, servers TEXT NOT NULL, tools TEXT NOT NULL, question TEXT NOT NULL,
-            answer TEXT NOT NULL, details BYTEA NOT NULL, PRIMARY KEY (owner, created_at, id))""",
+            answer TEXT NOT NULL, details BYTEA NOT NULL, PRIMARY KEY (caller_id, created_at, id))""",
         "CREATE INDEX runs_by_age ON runs (created_at, id)",
         # Few runs are not completed, so this index costs little, and finds the failed ones among millions.
-        """CREATE INDEX runs_not_completed ON runs (status, created_at, id, owner) WHERE status <> 'completed'""",
+        """CREATE INDEX runs_not_completed ON runs (status, created_at, id, caller_id) WHERE status <> 'completed'""",
         # Usage by period, caller, model, server, tool and status. Durations are counted in buckets with fixed bounds,
         # so that rows can be added up.
         f"""CREATE TABLE usage_counts (
-            period BIGINT NOT NULL, start BIGINT NOT NULL, owner TEXT NOT NULL, model TEXT NOT NULL,
+            period BIGINT NOT NULL, start BIGINT NOT NULL, caller_id TEXT NOT NULL, model TEXT NOT NULL,
             server TEXT NOT NULL, tool TEXT NOT NULL, status TEXT NOT NULL,
             requests BIGINT NOT NULL, errors BIGINT NOT NULL, input_tokens BIGINT NOT NULL,
             cached_tokens BIGINT NOT NULL, cache_write_tokens BIGINT NOT NULL, output_tokens BIGINT NOT NULL,
             reasoning_tokens BIGINT NOT NULL, tool_calls BIGINT NOT NULL, priced BIGINT NOT NULL,
             cost DOUBLE PRECISION NOT NULL, {_DURATIONS},
-            PRIMARY KEY (period, start, owner, model, server, tool, status))""",
+            PRIMARY KEY (period, start, caller_id, model, server, tool, status))""",
         # The last batch that each gateway process has added to the counts.
         """CREATE TABLE usage_batches (
             source TEXT PRIMARY KEY, number BIGINT NOT NULL, stored_at DOUBLE PRECISION NOT NULL)""",
         # The cost of a caller's model turns by the hour, for budgets, with the gateway process that has counted it:
         # each stores the sums of its own.
         """CREATE TABLE spending (
-            owner TEXT NOT NULL, start BIGINT NOT NULL, source TEXT NOT NULL, amount DOUBLE PRECISION NOT NULL,
-            PRIMARY KEY (owner, start, source))""",
+            caller_id TEXT NOT NULL, start BIGINT NOT NULL, source TEXT NOT NULL, amount DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (caller_id, start, source))""",
         # Questions of MCP servers, while a gateway waits for their answers. Both texts are JSON.
         """CREATE TABLE elicitations (
-            id TEXT PRIMARY KEY, response_id TEXT NOT NULL, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
-            expires_at DOUBLE PRECISION NOT NULL, question BYTEA NOT NULL, answer BYTEA, gateway_id BIGINT NOT NULL)""",
+            id TEXT PRIMARY KEY, response_id TEXT NOT NULL, caller_id TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION NOT NULL,
+            question BYTEA NOT NULL, answer BYTEA, gateway_id BIGINT NOT NULL)""",
         "CREATE INDEX elicitations_by_response ON elicitations (response_id)",
         # Keys by which clients repeat a request, with the digest of its body and its response.
         """CREATE TABLE idempotency_keys (
-            owner TEXT NOT NULL, key TEXT NOT NULL, digest BYTEA NOT NULL, response_id TEXT NOT NULL,
-            created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (owner, key))""",
+            caller_id TEXT NOT NULL, key TEXT NOT NULL, digest BYTEA NOT NULL, response_id TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (caller_id, key))""",
         # The last line of each audit log, by the path of its file: a file whose end was cut off shows by it.
         "CREATE TABLE audit_ends (file TEXT PRIMARY KEY, seq BIGINT NOT NULL, hash TEXT NOT NULL)",
         # One row, which is written to find out whether anything can be.

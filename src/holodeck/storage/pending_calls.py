@@ -28,20 +28,21 @@ class PendingCall:
 
 
 _ADD = """
-INSERT INTO pending_calls (owner, id, created_at, digest) VALUES ($1, $2, $3, $4) ON CONFLICT (owner, id) DO NOTHING"""
+INSERT INTO pending_calls (caller_id, id, created_at, digest) VALUES ($1, $2, $3, $4)
+ON CONFLICT (caller_id, id) DO NOTHING"""
 _FIND = """
 SELECT digest, CASE WHEN gateway_id IS NULL OR is_alive(gateway_id) THEN claimed_by END
-FROM pending_calls WHERE owner = $1 AND id = $2"""
+FROM pending_calls WHERE caller_id = $1 AND id = $2"""
 _LOCK = f"{_FIND} FOR UPDATE"
-_CLAIM = "UPDATE pending_calls SET claimed_by = $3, gateway_id = $4 WHERE owner = $1 AND id = $2"
-_CONFIRM = "UPDATE pending_calls SET gateway_id = NULL WHERE id = ANY($1) AND owner = $2 AND claimed_by = $3"
-_RELEASE = "UPDATE pending_calls SET claimed_by = NULL WHERE owner = $1 AND id = $2 AND claimed_by = $3"
-_RELEASE_ALL = "UPDATE pending_calls SET claimed_by = NULL WHERE owner = $1 AND claimed_by = $2"
+_CLAIM = "UPDATE pending_calls SET claimed_by = $3, gateway_id = $4 WHERE caller_id = $1 AND id = $2"
+_CONFIRM = "UPDATE pending_calls SET gateway_id = NULL WHERE id = ANY($1) AND caller_id = $2 AND claimed_by = $3"
+_RELEASE = "UPDATE pending_calls SET claimed_by = NULL WHERE caller_id = $1 AND id = $2 AND claimed_by = $3"
+_RELEASE_ALL = "UPDATE pending_calls SET claimed_by = NULL WHERE caller_id = $1 AND claimed_by = $2"
 _ADD_PAUSED = """
-INSERT INTO paused_responses (owner, call_id, response_id, created_at) VALUES ($1, $2, $3, $4)
-ON CONFLICT (owner, call_id, response_id) DO NOTHING"""
+INSERT INTO paused_responses (caller_id, call_id, response_id, created_at) VALUES ($1, $2, $3, $4)
+ON CONFLICT (caller_id, call_id, response_id) DO NOTHING"""
 _FIND_PAUSED = f"""
-SELECT response_id FROM paused_responses WHERE owner = $1 AND call_id = $2
+SELECT response_id FROM paused_responses WHERE caller_id = $1 AND call_id = $2
 ORDER BY created_at DESC LIMIT {MAX_PAUSED_RESPONSES}"""  # noqa: S608 - a number of our own
 DELETE_OLD_CALLS = "DELETE FROM pending_calls WHERE created_at < $1"
 DELETE_OLD_PAUSED = "DELETE FROM paused_responses WHERE created_at < $1"

@@ -31,7 +31,7 @@ class StoredRun:
     """The row of one run."""
 
     id: str
-    owner: str
+    caller_id: str
     created_at: float
     """The same as that of its response."""
     status: str
@@ -56,7 +56,7 @@ class StoredRun:
 class RunQuery:
     """The runs that a page has: those that match all of this."""
 
-    owner: str | None
+    caller_id: str | None
     """The caller. None: all callers."""
     limit: int
     after: Position | None = None
@@ -80,22 +80,22 @@ class RunPage:
     """The position after which the next page begins. None: there is no further run."""
 
 
-_COLUMNS = "id, owner, created_at, status, model, servers, tools, question, answer, details"
+_COLUMNS = "id, caller_id, created_at, status, model, servers, tools, question, answer, details"
 # Neither who asked what when, nor the model: a run that is stored again is the same run.
 _UPDATED = ("status", "servers", "tools", "answer", "details")
 # Of the columns, for a statement from which PostgreSQL cannot infer them.
 _POSTGRES_TYPES = ("text", "text", "float8", *("text",) * 6, "bytea")
 _ON_CONFLICT = f"""
-ON CONFLICT (owner, created_at, id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _UPDATED)}"""
+ON CONFLICT (caller_id, created_at, id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _UPDATED)}"""
 STORE_RUN = f"INSERT INTO runs ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10){_ON_CONFLICT}"  # noqa: S608
 # A run has the caller and the time of its response.
-_IS_RUN_OF = "id = $1 AND (owner, created_at) = (SELECT owner, created_at FROM responses WHERE id = $1)"
+_IS_RUN_OF = "id = $1 AND (caller_id, created_at) = (SELECT caller_id, created_at FROM responses WHERE id = $1)"
 SET_RUN_STATUS = f"UPDATE runs SET status = $2 WHERE {_IS_RUN_OF} AND status <> $2"  # noqa: S608
-DELETE_RUN = f"DELETE FROM runs WHERE {_IS_RUN_OF} AND owner = $2"  # noqa: S608
+DELETE_RUN = f"DELETE FROM runs WHERE {_IS_RUN_OF} AND caller_id = $2"  # noqa: S608
 """Deletes the run of a response of caller $2, before the response is deleted."""
 DELETE_OLD_RUNS = f"""
-DELETE FROM runs WHERE (owner, created_at, id) IN (
-    SELECT owner, created_at, id FROM runs WHERE created_at < $1 AND NOT {IS_UNFINISHED} LIMIT {DELETE_BATCH})"""  # noqa: S608
+DELETE FROM runs WHERE (caller_id, created_at, id) IN (
+    SELECT caller_id, created_at, id FROM runs WHERE created_at < $1 AND NOT {IS_UNFINISHED} LIMIT {DELETE_BATCH})"""  # noqa: S608
 """Deletes one batch, and is repeated until it deletes nothing."""
 _GET_RUN = f"SELECT {_COLUMNS} FROM runs WHERE {_IS_RUN_OF}"  # noqa: S608
 _NEWEST_FIRST = "ORDER BY created_at DESC, id DESC"
@@ -120,13 +120,13 @@ class RunIndex(Storing):
         """Return the run of this id. `caller_id`: of which caller; None: of any."""
         row = await db.fetch_row(_GET_RUN, run_id)
         run = None if row is None else _run_of(row)
-        return run if run is not None and caller_id in (None, run.owner) else None
+        return run if run is not None and caller_id in (None, run.caller_id) else None
 
 
 def run_values_of(run: StoredRun) -> tuple[object, ...]:
     """Return the values of `STORE_RUN`."""
     return (
-        *(run.id, run.owner, run.created_at, run.status, run.model),
+        *(run.id, run.caller_id, run.created_at, run.status, run.model),
         *(_join_names(run.servers), _join_names(run.tools), run.question, run.answer, run.details),
     )
 
@@ -142,10 +142,10 @@ def store_run_after(source: str, *, first: int) -> str:
 
 
 def _run_of(row: Row) -> StoredRun:
-    run_id, owner, created_at, status, model, servers, tools, question, answer, details = row
+    run_id, caller_id, created_at, status, model, servers, tools, question, answer, details = row
     return StoredRun(
         id=run_id,
-        owner=owner,
+        caller_id=caller_id,
         created_at=created_at,
         status=status,
         model=model,
@@ -216,8 +216,8 @@ class _Conditions:
 def _index_conditions(query: RunQuery) -> _Conditions:
     """Return the conditions that the indices serve."""
     found = _Conditions()
-    if query.owner is not None:
-        found.add("owner = {}", query.owner)
+    if query.caller_id is not None:
+        found.add("caller_id = {}", query.caller_id)
     if query.after is not None:
         found.add("(created_at, id) < ({}, {})", *query.after)
     if query.created_after is not None:

@@ -18,7 +18,6 @@ from collections.abc import Collection, Sequence
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, DELETE_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.lib.off_loop import run_off_loop
-from holodeck.storage import items_by_id
 from holodeck.storage.checked_values import CHECK_BYTES, INLINE_BYTES, decode_value
 from holodeck.storage.conversations import Conversations
 from holodeck.storage.elicitations import DELETE_EXPIRED_ELICITATIONS, ElicitationStore
@@ -28,7 +27,10 @@ from holodeck.storage.pending_calls import DELETE_OLD_CALLS, DELETE_OLD_PAUSED, 
 from holodeck.storage.responses import (
     COLUMN_NAMES,
     COLUMNS,
+    READ_TEXT_SIZES,
+    ItemSearch,
     StoredResponse,
+    choose_newest,
     decode_texts,
     response_of,
     size_of,
@@ -75,35 +77,37 @@ _END_WITH_RUN = f"""
 WITH stored AS ({_UPSERT} RETURNING id), chunks AS ({DELETE_CHUNKS})
 {store_run_after("stored", first=len(COLUMN_NAMES) + 2)}"""
 _READ_QUEUE_STATE = f"""
-SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_COUNTED} AND {IS_UNFINISHED}),
-    (SELECT MAX(queue_position) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+SELECT (SELECT COUNT(*) FROM responses WHERE caller_id = $1 AND id <> $2 AND {IS_COUNTED} AND {IS_UNFINISHED}),
+    (SELECT MAX(queue_position) FROM responses WHERE caller_id = $1 AND id <> $2 AND {IS_UNFINISHED}),
     (SELECT MAX(queue_position) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
     (SELECT MIN(queue_position) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
 """The number of unfinished responses of a caller, without this one and reserved ones, and the last queue position among
 them; then, of all callers, the last position that runs and the first that is queued."""
 _RESOURCE = COLUMN_NAMES.index("resource")
 _FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND gateway_id = $2 AND status = $3 AND resource = $4"
-_GET = f"SELECT {COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608
-_DELETE = "DELETE FROM responses WHERE id = $1 AND owner = $2"
+_GET = f"SELECT {COLUMNS} FROM responses WHERE id = $1 AND caller_id = $2"  # noqa: S608
+_DELETE = "DELETE FROM responses WHERE id = $1 AND caller_id = $2"
 _READ_TEXTS = "SELECT id, resource, input_items, items FROM responses WHERE id = ANY($1)"
 _READ_CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, depth, bytes) AS (
-    SELECT id, previous_id, 0, CAST(length(items) - {CHECK_BYTES} AS BIGINT) FROM responses WHERE id = $1 AND owner = $2
+    SELECT id, previous_id, 0, CAST(length(items) - {CHECK_BYTES} AS BIGINT) FROM responses
+    WHERE id = $1 AND caller_id = $2
     UNION ALL
     SELECT r.id, r.previous_id, chain.depth + 1, chain.bytes + length(r.items) - {CHECK_BYTES}
     FROM responses r JOIN chain ON r.id = chain.previous_id
-    WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH} AND chain.bytes <= $3)
+    WHERE r.caller_id = $2 AND chain.depth < {MAX_CONTEXT_DEPTH} AND chain.bytes <= $3)
 SELECT r.id, r.items FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC"""  # noqa: S608
 """The ids and items of a response and its predecessors. The recursion sums sizes: no bytes over the limit are read."""
 
 # Goes through the callers one by one, with the index by caller and age: an index by age alone would be one more to
 # update with every response.
 _OLD_RESPONSES = f"""
-WITH RECURSIVE owners (name) AS (
-    SELECT MIN(owner) FROM responses
+WITH RECURSIVE callers (name) AS (
+    SELECT MIN(caller_id) FROM responses
     UNION ALL
-    SELECT (SELECT MIN(owner) FROM responses WHERE owner > owners.name) FROM owners WHERE owners.name IS NOT NULL)
-SELECT id FROM owners JOIN responses ON owner = owners.name
+    SELECT (SELECT MIN(caller_id) FROM responses WHERE caller_id > callers.name) FROM callers
+    WHERE callers.name IS NOT NULL)
+SELECT id FROM callers JOIN responses ON caller_id = callers.name
 WHERE created_at < $1 AND NOT {IS_UNFINISHED} LIMIT {DELETE_BATCH}"""  # noqa: S608
 _OLD_CONVERSATIONS = f"SELECT id FROM conversations WHERE created_at < $1 LIMIT {DELETE_BATCH}"  # noqa: S608
 _DELETE_OLD = (
@@ -216,14 +220,16 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         values = await self._encode(response)
 
         async def insert(db: Connection) -> int | None:
-            position = _next_queue_position(await db.fetch_row(_READ_QUEUE_STATE, response.owner, response.id), quota)
+            position = _next_queue_position(
+                await db.fetch_row(_READ_QUEUE_STATE, response.caller_id, response.id), quota
+            )
             if position is not None:
                 await db.write(_INSERT_QUEUED, *values, position if is_durable else None)
                 if response.run is not None:
                     await db.write(STORE_RUN, *run_values_of(response.run))
             return position
 
-        return await self._driver.write(insert, exclusive_to=response.owner)
+        return await self._driver.write(insert, exclusive_to=response.caller_id)
 
     async def finish(self, response: StoredResponse) -> bool:
         """Store the final state of a response that is assigned to this gateway, as `save` does.
@@ -276,10 +282,10 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
     ) -> list[tuple[bytes, bytes]]:
         """Return the resource and the input of the caller's newest response that contains each of these item ids.
 
-        The search covers a bounded number of the caller's latest responses: see `items_by_id`.
+        The search covers a bounded number of the caller's latest responses: see `responses`.
         """
-        search, size = items_by_id.ItemSearch(ids), self._driver.search_batch
-        chosen = items_by_id.choose_newest(await db.fetch_rows(items_by_id.READ_SIZES, caller_id))
+        search, size = ItemSearch(ids), self._driver.search_batch
+        chosen = choose_newest(await db.fetch_rows(READ_TEXT_SIZES, caller_id))
         while chosen and not search.is_complete:
             batch, chosen = chosen[:size], chosen[size:]
             texts = {row[0]: row[1:] for row in await db.fetch_rows(_READ_TEXTS, db.array(batch))}

@@ -37,14 +37,14 @@ UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, st
 _READ_CHUNKS = """
 SELECT e.first, e.events FROM responses r LEFT JOIN response_events e ON e.response_id = r.id AND e.first >= COALESCE(
     (SELECT MAX(c.first) FROM response_events c WHERE c.response_id = $1 AND c.first <= $3), 0)
-WHERE r.id = $1 AND r.owner = $2 ORDER BY e.first"""
-_REQUEST_CANCEL = f"UPDATE responses SET cancel_requested = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
+WHERE r.id = $1 AND r.caller_id = $2 ORDER BY e.first"""
+_REQUEST_CANCEL = f"UPDATE responses SET cancel_requested = TRUE WHERE id = $1 AND caller_id = $2 AND {IS_UNFINISHED}"  # noqa: S608
 _READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE gateway_id = $1 AND cancel_requested AND {IS_UNFINISHED}"  # noqa: S608
 _ASSIGN_GATEWAY = f"UPDATE responses SET gateway_id = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
 _FIND_UNFINISHED = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608
-_FIND_UNFINISHED_BEFORE = f"SELECT id, owner FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
-_FIND_ASSIGNED = f"SELECT id, owner FROM responses WHERE gateway_id = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
-_COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
+_FIND_UNFINISHED_BEFORE = f"SELECT id, caller_id FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
+_FIND_ASSIGNED = f"SELECT id, caller_id FROM responses WHERE gateway_id = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
+_COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE caller_id = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
 # Materialized, so that each gateway is looked for once, however many responses it has.
 _GATEWAYS = f"WITH gateways AS MATERIALIZED (SELECT DISTINCT gateway_id FROM responses WHERE {IS_UNFINISHED})"  # noqa: S608
 _IS_ORPHAN = f"""{IS_UNFINISHED} AND (

@@ -38,14 +38,14 @@ SUMS = (
 # Groups that one query may have: more is no table that a person reads.
 MAX_GROUPS = 10_000
 
-Group = Literal["owner", "model", "server", "tool", "status"]
+Group = Literal["caller_id", "model", "server", "tool", "status"]
 
 
 @record
 class UsageKey:
     """The numbers that a row counts."""
 
-    owner: str
+    caller_id: str
     model: str
     status: str
     server: str = ""
@@ -124,7 +124,7 @@ class UsageQuery:
     period: int
     start: int
     end: int
-    owner: str | None
+    caller_id: str | None
     """None: all callers."""
     groups: tuple[Group, ...] = ()
 
@@ -138,7 +138,7 @@ UsageRow = tuple[int, tuple[str, ...], UsageCounts]
 """The start of the period, the values of the groups, and the counts."""
 
 
-_KEY = ("period", "start", "owner", "model", "server", "tool", "status")
+_KEY = ("period", "start", "caller_id", "model", "server", "tool", "status")
 _SECONDS = tuple(f"seconds_{index}" for index in range(len(BOUNDS) + 1))
 _FIRST_TOKEN = tuple(f"first_token_{index}" for index in range(len(BOUNDS) + 1))
 _COUNTS = (*SUMS, "cost", *_SECONDS, *_FIRST_TOKEN)
@@ -149,8 +149,8 @@ INSERT INTO usage_counts ({", ".join(_COLUMNS)}) VALUES ({", ".join(f"${n}" for 
 ON CONFLICT ({", ".join(_KEY)}) DO UPDATE SET
     {", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _COUNTS)}"""  # noqa: S608 - our own names
 _STORE_SPENDING = """
-INSERT INTO spending (owner, start, source, amount) VALUES ($1, $2, $3, $4)
-ON CONFLICT (owner, start, source) DO UPDATE SET amount = excluded.amount
+INSERT INTO spending (caller_id, start, source, amount) VALUES ($1, $2, $3, $4)
+ON CONFLICT (caller_id, start, source) DO UPDATE SET amount = excluded.amount
 WHERE spending.amount < excluded.amount"""
 """Sums only grow: one that comes late changes nothing."""
 _CLAIM_BATCH = """
@@ -159,7 +159,7 @@ ON CONFLICT (source) DO UPDATE SET number = excluded.number, stored_at = exclude
 WHERE usage_batches.number < excluded.number"""
 """Changes no row if the batch, or a later one, is stored already."""
 _READ_SPENDING = """
-SELECT COALESCE(SUM(amount), 0) FROM spending WHERE owner = $1 AND start >= $2 AND (source <> $3 OR start < $4)"""
+SELECT COALESCE(SUM(amount), 0) FROM spending WHERE caller_id = $1 AND start >= $2 AND (source <> $3 OR start < $4)"""
 _DELETE_USAGE = "DELETE FROM usage_counts WHERE period = $1 AND start < $2"
 _DELETE_SPENDING = "DELETE FROM spending WHERE start < $1"
 _DELETE_BATCHES = "DELETE FROM usage_batches WHERE stored_at < $1"
@@ -187,9 +187,9 @@ class UsageStore(Storing):
         await db.write_many(_STORE_SPENDING, _spending_rows_of(source, spending))
 
     @jobs.read()
-    async def read_spending(self, db: Connection, owner: str, start: int, *, source: str, before: int) -> float:
+    async def read_spending(self, db: Connection, caller_id: str, start: int, *, source: str, before: int) -> float:
         """Return what a caller has spent since an hour began; of what `source` has counted, only before `before`."""
-        row = await db.fetch_row(_READ_SPENDING, owner, start, source, before)
+        row = await db.fetch_row(_READ_SPENDING, caller_id, start, source, before)
         return 0.0 if row is None else float(row[0])
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:
@@ -218,7 +218,7 @@ def _rows_of(batch: UsageBatch) -> list[tuple[object, ...]]:
 
 def _spending_rows_of(source: str, spending: Spending) -> list[tuple[str, int, str, float]]:
     """Return the values of `_STORE_SPENDING`, in the order of their keys."""
-    return sorted((owner, start, source, amount) for (owner, start), amount in spending.items())
+    return sorted((caller_id, start, source, amount) for (caller_id, start), amount in spending.items())
 
 
 def _read_query(query: UsageQuery) -> tuple[str, tuple[object, ...]]:
@@ -227,14 +227,14 @@ def _read_query(query: UsageQuery) -> tuple[str, tuple[object, ...]]:
     # PostgreSQL's sums of BIGINT are decimal numbers, which Python reads slowly.
     sums = ", ".join(f"CAST(SUM({name}) AS BIGINT)" if name != "cost" else "SUM(cost)" for name in _COUNTS)
     kind = "tool <> ''" if query.is_of_tools else "tool = ''"
-    owner = "" if query.owner is None else " AND owner = $4"
+    caller_id = "" if query.caller_id is None else " AND caller_id = $4"
     sql = (
         f"SELECT {groups}, {sums} FROM usage_counts "  # noqa: S608 - our own names
-        f"WHERE period = $1 AND start >= $2 AND start < $3{owner} AND {kind} "
+        f"WHERE period = $1 AND start >= $2 AND start < $3{caller_id} AND {kind} "
         f"GROUP BY {groups} ORDER BY {groups} LIMIT {MAX_GROUPS + 1}"
     )
     values = (query.period, query.start, query.end)
-    return sql, values if query.owner is None else (*values, query.owner)
+    return sql, values if query.caller_id is None else (*values, query.caller_id)
 
 
 def _usage_row_of(row: Row, query: UsageQuery) -> UsageRow:
@@ -254,5 +254,5 @@ def _usage_row_of(row: Row, query: UsageQuery) -> UsageRow:
 
 
 def _values_of(period: int, start: int, key: UsageKey, counts: UsageCounts) -> tuple[object, ...]:
-    names = (key.owner, key.model, key.server, key.tool, key.status)
+    names = (key.caller_id, key.model, key.server, key.tool, key.status)
     return (period, start, *names, *counts.sums, counts.cost, *counts.seconds, *counts.first_token)

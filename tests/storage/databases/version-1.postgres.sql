@@ -1,4 +1,4 @@
--- A PostgreSQL database of version 1: what `pg_dump --inserts --no-owner` writes, without settings. Never changed.
+-- A PostgreSQL database of version 1: what `pg_dump --inserts --no-caller_id` writes, without settings. Never changed.
 CREATE TABLE public.audit_ends (
     file text NOT NULL,
     seq bigint NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE public.conversation_items (
 );
 CREATE TABLE public.conversations (
     id text NOT NULL,
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     created_at double precision NOT NULL,
     metadata bytea NOT NULL,
     pending_calls bytea,
@@ -22,7 +22,7 @@ CREATE TABLE public.conversations (
 CREATE TABLE public.elicitations (
     id text NOT NULL,
     response_id text NOT NULL,
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     created_at double precision NOT NULL,
     expires_at double precision NOT NULL,
     question bytea NOT NULL,
@@ -33,20 +33,20 @@ CREATE TABLE public.holodeck_schema (
     version integer NOT NULL
 );
 CREATE TABLE public.idempotency_keys (
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     key text NOT NULL,
     digest bytea NOT NULL,
     response_id text NOT NULL,
     created_at double precision NOT NULL
 );
 CREATE TABLE public.paused_responses (
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     call_id text NOT NULL,
     response_id text NOT NULL,
     created_at double precision NOT NULL
 );
 CREATE TABLE public.pending_calls (
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     id text NOT NULL,
     created_at double precision NOT NULL,
     digest bytea,
@@ -65,7 +65,7 @@ CREATE TABLE public.response_events (
 );
 CREATE TABLE public.responses (
     id text NOT NULL,
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     created_at double precision NOT NULL,
     status text NOT NULL,
     previous_id text,
@@ -82,7 +82,7 @@ CREATE TABLE public.responses (
 );
 CREATE TABLE public.runs (
     id text NOT NULL,
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     created_at double precision NOT NULL,
     status text NOT NULL,
     model text NOT NULL,
@@ -93,7 +93,7 @@ CREATE TABLE public.runs (
     details bytea NOT NULL
 );
 CREATE TABLE public.spending (
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     start bigint NOT NULL,
     source text NOT NULL,
     amount double precision NOT NULL
@@ -110,7 +110,7 @@ CREATE TABLE public.usage_batches (
 CREATE TABLE public.usage_counts (
     period bigint NOT NULL,
     start bigint NOT NULL,
-    owner text NOT NULL,
+    caller_id text NOT NULL,
     model text NOT NULL,
     server text NOT NULL,
     tool text NOT NULL,
@@ -203,11 +203,11 @@ ALTER TABLE ONLY public.conversations
 ALTER TABLE ONLY public.elicitations
     ADD CONSTRAINT elicitations_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.idempotency_keys
-    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (owner, key);
+    ADD CONSTRAINT idempotency_keys_pkey PRIMARY KEY (caller_id, key);
 ALTER TABLE ONLY public.paused_responses
-    ADD CONSTRAINT paused_responses_pkey PRIMARY KEY (owner, call_id, response_id);
+    ADD CONSTRAINT paused_responses_pkey PRIMARY KEY (caller_id, call_id, response_id);
 ALTER TABLE ONLY public.pending_calls
-    ADD CONSTRAINT pending_calls_pkey PRIMARY KEY (owner, id);
+    ADD CONSTRAINT pending_calls_pkey PRIMARY KEY (caller_id, id);
 ALTER TABLE ONLY public.probes
     ADD CONSTRAINT probes_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.response_events
@@ -215,23 +215,23 @@ ALTER TABLE ONLY public.response_events
 ALTER TABLE ONLY public.responses
     ADD CONSTRAINT responses_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.runs
-    ADD CONSTRAINT runs_pkey PRIMARY KEY (owner, created_at, id);
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (caller_id, created_at, id);
 ALTER TABLE ONLY public.spending
-    ADD CONSTRAINT spending_pkey PRIMARY KEY (owner, start, source);
+    ADD CONSTRAINT spending_pkey PRIMARY KEY (caller_id, start, source);
 ALTER TABLE ONLY public.tail
     ADD CONSTRAINT tail_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.usage_batches
     ADD CONSTRAINT usage_batches_pkey PRIMARY KEY (source);
 ALTER TABLE ONLY public.usage_counts
-    ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (period, start, owner, model, server, tool, status);
+    ADD CONSTRAINT usage_counts_pkey PRIMARY KEY (period, start, caller_id, model, server, tool, status);
 CREATE INDEX conversation_items_by_id ON public.conversation_items USING btree (id);
-CREATE INDEX conversations_by_owner ON public.conversations USING btree (owner, created_at, id);
+CREATE INDEX conversations_by_caller ON public.conversations USING btree (caller_id, created_at, id);
 CREATE INDEX elicitations_by_response ON public.elicitations USING btree (response_id);
-CREATE INDEX responses_by_owner ON public.responses USING btree (owner, created_at);
+CREATE INDEX responses_by_caller ON public.responses USING btree (caller_id, created_at);
 CREATE INDEX responses_to_cancel ON public.responses USING btree (gateway_id) WHERE (cancel_requested AND (status = ANY (ARRAY['queued'::text, 'in_progress'::text])));
 CREATE INDEX responses_unfinished ON public.responses USING btree (status, queue_position, id, gateway_id) WHERE (status = ANY (ARRAY['queued'::text, 'in_progress'::text]));
-CREATE INDEX responses_unfinished_of ON public.responses USING btree (owner, queue_position, id, status) WHERE (status = ANY (ARRAY['queued'::text, 'in_progress'::text]));
+CREATE INDEX responses_unfinished_of ON public.responses USING btree (caller_id, queue_position, id, status) WHERE (status = ANY (ARRAY['queued'::text, 'in_progress'::text]));
 CREATE INDEX runs_by_age ON public.runs USING btree (created_at, id);
-CREATE INDEX runs_not_completed ON public.runs USING btree (status, created_at, id, owner) WHERE (status <> 'completed'::text);
+CREATE INDEX runs_not_completed ON public.runs USING btree (status, created_at, id, caller_id) WHERE (status <> 'completed'::text);
 ALTER TABLE ONLY public.conversation_items
     ADD CONSTRAINT conversation_items_conversation_id_fkey FOREIGN KEY (conversation_id) REFERENCES public.conversations(id) ON DELETE CASCADE;

@@ -41,14 +41,14 @@ async def check_auth_is_not_lost(loaded: LoadedGateway, usage: UsageStore) -> No
     gateway = loaded.gateway
     if not loaded.written or gateway.has_auth or gateway.auth == "none":
         return
-    query = UsageQuery(period=DAY, start=0, end=int(time.time()) + 1, owner=None, groups=("owner",))
+    query = UsageQuery(period=DAY, start=0, end=int(time.time()) + 1, caller_id=None, groups=("caller_id",))
     try:
         rows = await usage.read(query)
     except StorageError as error:
         # A gateway also starts without its database, for what needs none. It listens on loopback.
         log.warning("gateway.callers_unknown", error=error)
         return
-    if any(owner != LOCAL_CALLER_ID for _, (owner,), _ in rows):
+    if any(caller_id != LOCAL_CALLER_ID for _, (caller_id,), _ in rows):
         message = "the file has neither 'keys' nor 'jwt', and this gateway had callers that authenticate"
         fix = "Put them back. To serve this machine without keys, write 'auth: none'."
         raise ConfigError.of([Problem(message=message, file=str(loaded.path), fix=fix)])

@@ -73,7 +73,7 @@ class Conversations:
         metadata = dict(read_metadata(fields))
         fields.refuse_unread()
         conversation = Conversation(
-            id=new_id("conv"), owner=request.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
+            id=new_id("conv"), caller_id=request.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
         )
         await self._store.create_conversation(conversation, [_item_row_of(item) for item in items])
         return json_reply(_conversation_resource_of(conversation))

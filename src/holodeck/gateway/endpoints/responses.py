@@ -137,7 +137,7 @@ class Responses:
         key = None
         if IDEMPOTENCY_HEADER in request.headers:
             key = read_idempotency_key(request, body)
-            if (stored := await self._store.idempotency_keys.find_key(key.owner, key.value)) is not None:
+            if (stored := await self._store.idempotency_keys.find_key(key.caller_id, key.value)) is not None:
                 return await self._reply_again(request, key, stored)
         if isinstance(body, dict) and body.get("background") is True:
             await self._check_background_limit(caller)
@@ -428,13 +428,13 @@ class Responses:
             # The client continues after its last event, at another gateway.
             if self._background.is_draining:
                 raise StreamCutError
-            fresh = await self._store.read_events(record.id, record.owner, after) or []
+            fresh = await self._store.read_events(record.id, record.caller_id, after) or []
             if fresh:
                 after += len(fresh)
                 yield fresh
             else:
                 await asyncio.sleep(STORED_STREAM_POLL)
-            newer = await self._store.get(record.id, record.owner)
+            newer = await self._store.get(record.id, record.caller_id)
             if newer is None:
                 raise StreamCutError
             record = newer

@@ -96,7 +96,7 @@ class RunEndpoints:
         keys = self._configurations.current.gateway.keys
         query = await self._read_query(request.query, find_owner(request.caller, request.query, keys))
         # Before the stored ones are read: a run that ends meanwhile is then found twice, and not missed.
-        live = {run.id: run for run in self._runs.list_stored() if query.owner in (None, run.caller_id)}
+        live = {run.id: run for run in self._runs.list_stored() if query.caller_id in (None, run.caller_id)}
         page = await self._store.runs.list_runs(query)
         stored = [_newer(run, live.pop(run.id, None)) for run in page.runs]
         more = _find_live(live.values(), query, page.goes_on_after)
@@ -107,7 +107,7 @@ class RunEndpoints:
         reply = build_page([build_run_resource(run) for run in shown], has_more=goes_on_after is not None)
         if goes_on_after is not None:
             reply["last_id"] = goes_on_after[1]
-        return json_reply(reply, owner=query.owner)
+        return json_reply(reply, owner=query.caller_id)
 
     @owned_route(
         "/v1/runs/{id}",
@@ -120,7 +120,7 @@ class RunEndpoints:
     )
     async def get(self, request: Request) -> Reply:
         run = await self._require_run(request)
-        return json_reply(build_run_resource(run), owner=run.owner)
+        return json_reply(build_run_resource(run), owner=run.caller_id)
 
     @owned_route(
         "/v1/runs/{id}/trace",
@@ -145,7 +145,7 @@ class RunEndpoints:
             items = [encode_item(item) for item in (*given.input.items, *live.trace.items)]
             trace = {**orjson.loads(live.trace.encode()), "item_offset": len(given.input.items)}
             return self._reply_trace(request, run, trace, items, given.instructions)
-        record = await self._store.get(run.id, run.owner)
+        record = await self._store.get(run.id, run.caller_id)
         if record is None or record.trace is None:
             raise not_found_error("Run", run.id)
         instructions = orjson.loads(record.resource)["instructions"]
@@ -167,7 +167,7 @@ class RunEndpoints:
             backend=self._configurations.current.backends.get(run.model),
             is_operator=request.caller.can_read_all_callers,
         )
-        return json_reply(resource, owner=run.owner)
+        return json_reply(resource, owner=run.caller_id)
 
     async def _require_run(self, request: Request) -> StoredRun:
         run_id, caller = request.path_params["id"], request.caller
@@ -182,7 +182,7 @@ class RunEndpoints:
 
     async def _read_query(self, query: Mapping[str, str], owner: str | None) -> RunQuery:
         return RunQuery(
-            owner=owner,
+            caller_id=owner,
             limit=_LIMIT.read(query),
             after=await self._find_position(AFTER.read(query), owner),
             **{each.name: each.read(query) for each in _FILTERS},

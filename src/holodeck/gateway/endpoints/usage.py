@@ -36,7 +36,7 @@ BUCKETS = {"minute": MINUTE, "hour": HOUR, "day": DAY}
 # Buckets of a report that names no start: an hour of minutes, two days of hours, a month of days.
 _DEFAULT_COUNTS = {"minute": 60, "hour": 48, "day": 31}
 GROUPS: Mapping[str, Group] = {
-    "caller": "owner",
+    "caller": "caller_id",
     "model": "model",
     "server": "server",
     "tool": "tool",
@@ -105,9 +105,9 @@ class UsageEndpoints:
 def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:
     data = [_build_row(row, query, names) for row in rows]
     if is_csv:
-        return Reply(body=_write_csv(data, names), content_type=CSV, owner=query.owner)
+        return Reply(body=_write_csv(data, names), content_type=CSV, owner=query.caller_id)
     report = {"object": "usage", "start_time": query.start, "end_time": query.end, "data": data}
-    return json_reply(report, owner=query.owner)
+    return json_reply(report, owner=query.caller_id)
 
 
 def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery, tuple[str, ...]]:
@@ -129,7 +129,7 @@ def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery
         period=length,
         start=max(first, 0),
         end=aligned_end,
-        owner=find_owner(request.caller, values, keys),
+        caller_id=find_owner(request.caller, values, keys),
         groups=tuple(GROUPS[name] for name in names),
     )
     return query, names
@@ -162,7 +162,9 @@ def _cost_of(counts: UsageCounts) -> float | None:
 
 
 def _write_csv(data: list[dict[str, Any]], names: tuple[str, ...]) -> bytes:
-    columns = list(_build_row((0, names, UsageCounts()), UsageQuery(period=HOUR, start=0, end=0, owner=None), names))
+    columns = list(
+        _build_row((0, names, UsageCounts()), UsageQuery(period=HOUR, start=0, end=0, caller_id=None), names)
+    )
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\r\n")
     writer.writeheader()

@@ -243,7 +243,7 @@ def read_idempotency_key(request: Request, body: Any) -> IdempotencyKey:
     if isinstance(body, dict) and body.get("store") is False:
         message = "The header 'Idempotency-Key' needs 'store': true: what is not stored cannot be returned again."
         raise BadRequestError(message, code="invalid_value", param="Idempotency-Key")
-    return IdempotencyKey(owner=request.caller.id, value=value, digest=hashlib.sha256(request.body).digest())
+    return IdempotencyKey(caller_id=request.caller.id, value=value, digest=hashlib.sha256(request.body).digest())
 
 
 def check_same_request(key: IdempotencyKey, stored: IdempotencyKey) -> None:

@@ -132,7 +132,7 @@ class RunElicitations:
         asked = StoredElicitation(
             id=new_id("elic"),
             response_id=self._response_id,
-            owner=self._caller_id,
+            caller_id=self._caller_id,
             created_at=now,
             expires_at=now + ANSWER_TIMEOUT,
             question=question,

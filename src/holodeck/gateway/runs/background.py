@@ -253,7 +253,7 @@ class Background:
                 return
 
     async def _delete_and_discard(self, live: LiveResponse, record: StoredResponse) -> None:
-        await self._store.delete(record.id, record.owner)
+        await self._store.delete(record.id, record.caller_id)
         await live.discard()
         await live.close()
 
@@ -265,9 +265,9 @@ class Background:
         """
         if self._engine is None or stage == "unknown" or await self._engine.has_steps(record.id):
             return
-        await self._store.release_calls(record.owner, record.id)
+        await self._store.release_calls(record.caller_id, record.id)
         if record.conversation_id is not None:
-            await self._store.release_conversation(record.conversation_id, record.owner, record.id)
+            await self._store.release_conversation(record.conversation_id, record.caller_id, record.id)
 
     async def wait_started(self, live: LiveResponse) -> None:
         """Wait until a run that was submitted to this gateway has started, at most `RUN_START_TIMEOUT`."""
@@ -356,7 +356,7 @@ class Background:
         except Exception as error:
             # The outer boundary: without it the response would stay unfinished.
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
-            await self._fail_response(response_id, str(rebuild_input["owner"]), ENDED_TEXT)
+            await self._fail_response(response_id, str(rebuild_input["caller_id"]), ENDED_TEXT)
             return
         if live.state is RunState.HANDED_OVER:
             raise WorkTakenOverError
@@ -374,7 +374,7 @@ class Background:
                 continue
             except HoloDeckError as error:
                 await self._fail_response(
-                    response_id, str(rebuild_input["owner"]), f"The response could not be gone on with: {error}"
+                    response_id, str(rebuild_input["caller_id"]), f"The response could not be gone on with: {error}"
                 )
                 return None
             if live is not None:

@@ -227,7 +227,7 @@ def build_stored_response(
     )
     return StoredResponse(
         id=live.id,
-        owner=live.caller_id,
+        caller_id=live.caller_id,
         created_at=live.trace.created_at,
         status=str(resource["status"]),
         previous_id=None if is_compacted or not is_in_chain else request.previous_response_id,
@@ -309,7 +309,7 @@ async def end_response(
     store: ResponseStore, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = ""
 ) -> None:
     """Store the end of a response that has no run, and complete its stored stream."""
-    sent = await store.read_events(record.id, record.owner) or []
+    sent = await store.read_events(record.id, record.caller_id) or []
     resource = orjson.loads(record.resource) | {"status": status}
     # The real usage was lost with the process of the run.
     resource["usage"] = resource["usage"] or usage_to_json(Usage())
@@ -318,7 +318,7 @@ async def end_response(
     else:
         resource["incomplete_details"] = {"reason": "cancelled"}
     events = b"\n".join([*sent, *replay_events(resource, sent_events=SentEvents(sent))]) if sent else b""
-    run = await store.runs.get_run(record.id, record.owner)
+    run = await store.runs.get_run(record.id, record.caller_id)
     await store.save(
         replace(
             record,

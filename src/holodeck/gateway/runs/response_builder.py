@@ -124,7 +124,7 @@ class ResponseBuilder:
             return live, None, record
         rebuild_input: dict[str, Any] = {
             "body": body,
-            "owner": caller.id,
+            "caller_id": caller.id,
             "continuation": continuation.to_json(),
             "client_kind": client_kind,
         }
@@ -147,11 +147,11 @@ class ResponseBuilder:
             return await self._rebuild(response_id, rebuild_input)
 
     async def _rebuild(self, response_id: str, rebuild_input: Mapping[str, Any]) -> LiveResponse | None:
-        record = await self._store.get(response_id, rebuild_input["owner"])
+        record = await self._store.get(response_id, rebuild_input["caller_id"])
         if record is None or record.status not in UNFINISHED_STATUSES:
             return None
         caller = self._callers.find_caller(
-            rebuild_input["owner"], rebuild_input.get("issuer", ""), rebuild_input.get("claim_values", {})
+            rebuild_input["caller_id"], rebuild_input.get("issuer", ""), rebuild_input.get("claim_values", {})
         )
         if caller is None:
             raise ExecutionError("the key of its caller was removed from the gateway.")

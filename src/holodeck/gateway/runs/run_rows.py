@@ -45,7 +45,7 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
     }
     return StoredRun(
         id=live.id,
-        owner=live.caller_id,
+        caller_id=live.caller_id,
         created_at=trace.created_at,
         status=str(resource["status"]),
         model=str(resource["model"]),
@@ -71,7 +71,7 @@ def build_run_resource(run: StoredRun) -> dict[str, Any]:
     return {
         "id": run.id,
         "object": "run",
-        "caller": run.owner,
+        "caller": run.caller_id,
         "model": run.model,
         "status": run.status,
         "created_at": run.created_at,

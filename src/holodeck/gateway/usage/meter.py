@@ -194,8 +194,8 @@ class UsageMeter:
     def _take_batch(self) -> UsageBatch:
         self._number += 1
         rows = {
-            (minute, UsageKey(owner=owner, model=model, status=status, server=server, tool=tool)): counts
-            for (minute, owner, model, status, server, tool), counts in self._rows.items()
+            (minute, UsageKey(caller_id=caller_id, model=model, status=status, server=server, tool=tool)): counts
+            for (minute, caller_id, model, status, server, tool), counts in self._rows.items()
         }
         batch = UsageBatch(source=self.source, number=self._number, rows=rows)
         self._rows = {}

@@ -8,7 +8,7 @@ for both.
 Writes raise `StorageError` once the file is damaged, and while it is deleted or replaced. `require_usable` and
 `check_health`, which a gateway calls regularly, detect that for the other methods. A row that is not found is
 reported as missing only after a recent check of the file: see `damage`. A file that has lost its last commits is
-noticed when it is opened: see `tail`.
+noticed when it is opened: see `Tail`.
 
 Durability `fast` (the default) preserves every acknowledged write when the process dies; a loss of power may lose the
 last moments, but does not damage the file. `safe` waits for the disk on every transaction.
@@ -28,8 +28,7 @@ from holodeck.lib.system.files import FILE_REPLACED, ReplacedFileCheck
 from holodeck.storage.jobs import Connection, Job
 from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sqlite.connection import Durability, InlineWriter, SQLiteConnection, connect_sqlite
-from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, FileCheck
-from holodeck.storage.sqlite.tail import LOST_REASON, Tail
+from holodeck.storage.sqlite.damage import DAMAGED_REASON, FILE_DAMAGED, LOST_REASON, FileCheck, Tail
 from holodeck.storage.sqlite.worker import Worker
 from holodeck.storage.write_health import STORE_PROBE, WriteHealth, make_probe_data
 
