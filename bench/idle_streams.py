@@ -29,6 +29,8 @@ OPEN_SECONDS = 300.0
 GOING_SECONDS = 5.0
 """In which at least one stream must go."""
 LOOK_SECONDS = 0.2
+RETURN_SECONDS = 20.0
+"""In which a server returns memory that it does not use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class IdleCost:
     plain: float
     closed: float | None
     """Seconds until the server has let go of streams whose clients have left. None: it does not see that they have."""
+    left: float
+    """Bytes of memory that the server has more than before them, a while after they have ended."""
 
 
 def raise_file_limit() -> int:
@@ -73,6 +77,7 @@ def main(runner: asyncio.Runner, numbers: list[int]) -> None:
                     f"{found.quiet_cpu * 1000:.1f} ms",
                     f"{found.plain * 1000:.1f} ms",
                     "—" if found.closed is None else f"{found.closed:.1f} s",
+                    f"{found.left / 1_000_000:.0f} MB",
                 ]
             )
     header = [
@@ -84,6 +89,7 @@ def main(runner: asyncio.Runner, numbers: list[int]) -> None:
         "CPU/s, all idle",
         "a plain request",
         "all gone",
+        "memory after",
     ]
     print_table(f"Idle streams (a plain request: the median of {PLAIN} beside them)", header, rows)
 
@@ -124,7 +130,17 @@ async def _measure_streams(target: Target, number: int) -> IdleCost:
         quiet_cpu=quiet / QUIET_SECONDS,
         plain=beside,
         closed=closed,
+        left=await _measure_left(target.pid, memory),
     )
+
+
+async def _measure_left(pid: int, before: int) -> float:
+    """The least memory, beyond that before, in the time in which memory is returned."""
+    least, until = resident_bytes(pid) - before, time.monotonic() + RETURN_SECONDS
+    while least > 0 and time.monotonic() < until:
+        await asyncio.sleep(LOOK_SECONDS)
+        least = min(least, resident_bytes(pid) - before)
+    return least
 
 
 async def _open_streams(target: Target, number: int, opened: list[LoadConnection]) -> None:

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
@@ -22,9 +23,12 @@ from gateway.running_gateway import MODEL, run_gateway
 from holodeck.engine.turn import DELTA_COST
 from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.stream_writer import PACK_EVENTS, WireEvents
+from holodeck.gateway.server.http_protocol import HTTPProtocol
+from holodeck.gateway.server.served_request import ServedRequest
 from holodeck.lib.limits import MIB
 from holodeck.lib.system.memory import RETURN_AFTER_BYTES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.tools.toolbox import Toolbox
 
 
 @contextmanager
@@ -157,3 +161,27 @@ def test_a_long_stream_is_read_from_any_event_and_its_end_can_be_taken_back() ->
     assert list(copied) == [*plain[: count - 2 * PACK_EVENTS], b"{}"]
     assert list(events) == plain
     assert WireEvents().join() == b""
+
+
+@async_test(60)
+async def test_nothing_of_a_stream_is_left_when_its_client_has_gone(tmp_path: Path) -> None:
+    kinds = (HTTPProtocol, ServedRequest, LiveRun, Toolbox)
+
+    def count_left() -> dict[str, int]:
+        gc.collect()
+        found = [type(each) for each in gc.get_objects() if isinstance(each, kinds)]
+        return {kind.__name__: sum(issubclass(each, kind) for each in found) for kind in kinds}
+
+    before, streams = count_left(), 20
+    model = ScriptedModel(*[[say("Hi"), wait(asyncio.Event())] for _ in range(streams)])
+    async with run_gateway(tmp_path, model) as gateway:
+        body = {"model": MODEL, "input": "hi", "stream": True}
+        async with aiohttp.ClientSession(gateway.url) as client:
+            answers = [await client.post("/v1/responses", json=body) for _ in range(streams)]
+            for answer in answers:
+                await answer.content.readuntil(b'"delta":"Hi"')
+                answer.close()
+        while gateway.service.configurations.current.uses.count:  # noqa: ASYNC110 - the runs of the gateway
+            await asyncio.sleep(0)
+        while count_left() != before:  # noqa: ASYNC110 - the ends of connections
+            await asyncio.sleep(0)

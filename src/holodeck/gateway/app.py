@@ -74,6 +74,8 @@ from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, KIB
 SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]], Awaitable[None]]
 """Serves one accepted WebSocket. The last argument says whether the gateway is draining."""
 
+# What a request takes beside its body, with its run: after many of them, memory is returned as after large bodies.
+REQUEST_BYTES = 32 * KIB
 # A larger reply is counted in memory until it is read: asyncio's transports pause a writer above so many bytes.
 BUFFERED_BYTES = 64 * KIB
 _BODY_METHODS = frozenset({"POST", "PATCH"})
@@ -157,8 +159,8 @@ class Gateway:
                 raise
         finally:
             self._open_requests.discard(request)
-            if request.body_bytes:
-                self._budget.release(request.body_bytes)
+            self._budget.available += request.body_bytes
+            self._budget.released += request.body_bytes + REQUEST_BYTES
             observe_end(request, self._metrics)
             if trace is not None:
                 trace.close()

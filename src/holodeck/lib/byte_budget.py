@@ -95,9 +95,9 @@ class Reservation:
 
     def release(self) -> None:
         """Release all bytes. Idempotent."""
-        if self.size:
-            self._budget.release(self.size)
-            self.size = 0
+        budget, size, self.size = self._budget, self.size, 0
+        budget.available += size
+        budget.released += size
 
     def __enter__(self) -> Self:
         return self

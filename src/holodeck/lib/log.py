@@ -121,8 +121,11 @@ def _emit(level: int, event: str, /, **fields: object) -> None:
     if logger.isEnabledFor(level):
         own = _scope_fields.get()
         if own:
-            fields |= {key: value for key, value in own.items() if key not in fields}
-        if _is_only_writer(logger):
+            for key in own:
+                fields.setdefault(key, own[key])
+        # Our writer is the only handler, so that the cost of standard logging can be saved.
+        others = logger.handlers or logger.filters or _root_logger.handlers
+        if _writers and not others and logging.root.handlers == _writers:
             _writers[0].write(level, event, fields)
             return
         # Built here because `logger.log` would first look up the line of code, which costs more than the rest.
@@ -135,12 +138,6 @@ debug: WriteEvent = partial(_emit, logging.DEBUG)
 info: WriteEvent = partial(_emit, logging.INFO)
 warning: WriteEvent = partial(_emit, logging.WARNING)
 error: WriteEvent = partial(_emit, logging.ERROR)
-
-
-def _is_only_writer(logger: logging.Logger) -> bool:
-    """Return whether our writer is this logger's only handler, so that the cost of standard logging can be saved."""
-    others = logger.handlers or logger.filters or _root_logger.handlers
-    return not others and bool(_writers) and logging.root.handlers == _writers
 
 
 def _quote_value(value: object) -> str:

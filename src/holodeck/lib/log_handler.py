@@ -59,7 +59,7 @@ class LogLineWriter(LogWriter):
     def __init__(self, stream: TextIO, form: Format | None = None) -> None:
         """Write records in `form`; without one, as standard logging formats them."""
         super().__init__()
-        self._line = _json_line if form == "json" else _text_line
+        self._is_json = form == "json"
         if form is not None:
             self.setFormatter(_JSONFormatter() if form == "json" else _TextFormatter())
         self._stream = stream
@@ -70,23 +70,29 @@ class LogLineWriter(LogWriter):
         threading.Thread(target=self._write_forever, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self._pending) >= MAX_LOG_LINES_WAITING:
-            self._dropped_count += 1
+        if len(self._pending) < MAX_LOG_LINES_WAITING:
+            self._add(LOG_SECRETS.mask(self.format(record)))
         else:
-            self._add(self.format(record))
+            self._dropped_count += 1
 
     def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         """Queue one of our events, without a `LogRecord`."""
-        line = self._line(time.time(), level, event, fields)
-        self.acquire()
-        if len(self._pending) >= MAX_LOG_LINES_WAITING:
-            self._dropped_count += 1
+        at, name = _format_time(time.time()), logging.getLevelName(level)
+        if self._is_json:
+            entry = {**fields, "time": at, "level": name.lower(), "event": event}
+            line = orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
         else:
+            line = f"{at} {name} {format_event(event, fields)}"
+        line = LOG_SECRETS.mask(line)
+        self.acquire()
+        if len(self._pending) < MAX_LOG_LINES_WAITING:
             self._add(line)
+        else:
+            self._dropped_count += 1
         self.release()
 
     def _add(self, line: str) -> None:
-        self._pending.append(LOG_SECRETS.mask(line))
+        self._pending.append(line)
         if not self._has_pending.is_set():
             self._has_pending.set()
 
@@ -138,15 +144,6 @@ class _JSONFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
-
-
-def _text_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
-    return f"{_format_time(at)} {logging.getLevelName(level)} {format_event(event, fields)}"
-
-
-def _json_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
-    entry = {**fields, "time": _format_time(at), "level": logging.getLevelName(level).lower(), "event": event}
-    return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _line_or_message(record: logging.LogRecord) -> LogLine | str:

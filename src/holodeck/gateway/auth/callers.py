@@ -22,6 +22,8 @@ from holodeck.lib.record import record
 from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, without_key_id
 
 KEY_PREFIX = "hd-"
+# Keys whose callers are remembered: more than a gateway has in use. Beyond that, they are found anew.
+MAX_REMEMBERED_KEYS = 1_024
 # Random bytes of a new key: beyond guessing.
 _KEY_BYTES = 32
 # Begins the ids of callers with tokens; the rest is a claim.
@@ -149,6 +151,9 @@ class Callers:
         self._providers = tuple(providers)
         self._has_no_auth = not providers
         self._listeners: list[RevocationListener] = []
+        self._digest_key = secrets.token_bytes(_KEY_BYTES)
+        self._remembered: dict[bytes, Caller] = {}
+        """Callers by a digest of their keys. The digest is keyed: how long a lookup takes says nothing of any key."""
 
     def add_revocation_listener(self, callback: RevocationListener) -> None:
         """Call `callback` whenever callers are revoked, after requests of them are refused. It must not wait."""
@@ -161,6 +166,7 @@ class Callers:
         owner of the replaced providers closes them.
         """
         before = self._list_credentials()
+        self._remembered.clear()
         self._providers = tuple(providers)
         self._has_no_auth = self._has_no_auth and not providers
         now = self._list_credentials()
@@ -185,12 +191,22 @@ class Callers:
         token = _find_bearer_token(headers)
         if token is None:
             return None
+        digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=self._digest_key).digest()
+        caller = self._remembered.get(digest)
+        if caller is not None and (caller.expires_at is None or not caller.has_expired()):
+            return caller
         while True:
             providers = self._providers
             caller = await _authenticate_with(providers, token)
             # Replaced while an identity provider was asked for its keys: the caller may be revoked.
             if providers is self._providers:
-                return caller
+                break
+        # A token is verified each time: its issuer may have withdrawn the key that has signed it.
+        if caller is not None and not caller.issuer:
+            if len(self._remembered) >= MAX_REMEMBERED_KEYS:
+                self._remembered.clear()
+            self._remembered[digest] = caller
+        return caller
 
     def find_current(self, caller: Caller) -> Caller:
         """Return a caller with the scope and the limits that it has now, for a connection that outlives its

@@ -67,8 +67,8 @@ def observe_end(request: ObservedRequest, metrics: Metrics) -> None:
 
 def request_id_of(headers: Mapping[str, str]) -> str:
     """Return the id for logs and traces: the `x-request-id` of a client or proxy if it looks like one, or a new one."""
-    sent = headers.get("x-request-id", "")
-    return sent if _REQUEST_ID.fullmatch(sent) else new_id("req")
+    sent = headers.get("x-request-id")
+    return sent if sent is not None and _REQUEST_ID.fullmatch(sent) else new_id("req")
 
 
 def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> AbstractContextManager[tracing.Span]:

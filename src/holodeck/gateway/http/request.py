@@ -130,7 +130,10 @@ class BodyReader:
         if not request.has_sent_all:
             return await self._receive_all(request)
         body = request.take_body()
-        self._count(request, body)
+        request.body_bytes = len(body)
+        self._budget.available -= len(body)
+        if len(body) > self._limit or self._budget.available < 0:
+            self._check_size(request)
         return body
 
     async def _receive_all(self, request: ServedRequest) -> bytes:
@@ -140,7 +143,9 @@ class BodyReader:
             chunk = await self._receive_chunk(request, started_at)
             if request.is_disconnected:
                 raise client_gone_error()
-            self._count(request, chunk)
+            request.body_bytes += len(chunk)
+            self._budget.available -= len(chunk)
+            self._check_size(request)
             chunks.append(chunk)
             if request.has_sent_all and not request.chunks:
                 return b"".join(chunks)
@@ -148,9 +153,7 @@ class BodyReader:
             if self._is_draining():
                 raise shutting_down_error()
 
-    def _count(self, request: ServedRequest, chunk: bytes) -> None:
-        request.body_bytes += len(chunk)
-        self._budget.available -= len(chunk)
+    def _check_size(self, request: ServedRequest) -> None:
         if request.body_bytes > self._limit:
             raise _body_too_large_error(self._limit)
         if self._budget.available < 0 and not self._budget.has_room(0):

@@ -6,6 +6,7 @@ no schema in the echo of `text.format`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -15,15 +16,15 @@ REASONING_EVENT_NAMES: dict[ClientKind, str] = {
     "open_responses": "response.reasoning",
 }
 # Parts of the User-Agent of programs that know OpenAI's events and may send no `x-stainless-lang`.
-_OPENAI_NAMES = ("OpenAI/", "codex_", "ai-sdk/")
+_OPENAI_NAME = re.compile(r"OpenAI/|codex_|ai-sdk/")
 _EVENT_PREFIXES = {kind: f'{{"type":"{name}.'.encode() for kind, name in REASONING_EVENT_NAMES.items()}
 
 
 def detect_client_kind(headers: Mapping[str, str]) -> ClientKind:
     """Detect the client kind from request headers, whose names are in lower case."""
-    agent = headers.get("user-agent", "")
-    is_openai = "x-stainless-lang" in headers or any(name in agent for name in _OPENAI_NAMES)
-    return "openai" if is_openai else "open_responses"
+    if "x-stainless-lang" in headers or _OPENAI_NAME.search(headers.get("user-agent", "")):
+        return "openai"
+    return "open_responses"
 
 
 def adapt_events(events: Sequence[bytes], client_kind: ClientKind) -> list[bytes]:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 
 from holodeck.lib.errors import UNAVAILABLE, ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
+
+
+# Timers that are kept for later requests. Those of a thousand streams would keep the memory around them in use.
+MAX_SPARE_TIMERS = 64
 
 
 class Timeouts:
@@ -29,7 +34,10 @@ class Timeouts:
         return IdleTimer(loop)
 
     def release_timer(self, timer: IdleTimer) -> None:
-        self._spare_timers.append(timer)
+        if len(self._spare_timers) < MAX_SPARE_TIMERS:
+            self._spare_timers.append(timer)
+        else:
+            timer.close()
 
     def build_error(self, model: str, *, is_first: bool) -> ModelError:
         """Build the error of a wait that took too long. `is_first`: it was the wait for the first output."""
@@ -88,7 +96,8 @@ class IdleTimer:
 
     def _set_timer(self) -> None:
         self._timer_at = self._deadline
-        self._timer = self.loop.call_at(self._deadline, self._on_timer)
+        # In a context of its own: a spare timer would keep that of a run, with everything in it.
+        self._timer = self.loop.call_at(self._deadline, self._on_timer, context=Context())
 
     def _on_timer(self) -> None:
         self._timer = None
