@@ -8,7 +8,6 @@ from contextvars import Context
 from holodeck.lib.errors import UNAVAILABLE, ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 
-
 # Timers that are kept for later requests. Those of a thousand streams would keep the memory around them in use.
 MAX_SPARE_TIMERS = 64
 
