@@ -50,7 +50,7 @@ def escape_json(value: Any) -> Any:
 
 def is_plain_json(text: bytes) -> bool:
     """Return whether JSON text, as orjson writes it, has nothing to escape."""
-    return text.isascii() and _CONTROL_IN_JSON.search(text) is None
+    return text.isascii() and b"\x7f" not in text and (b"\\" not in text or _CONTROL_IN_JSON.search(text) is None)
 
 
 def _escape_texts(value: Any) -> Any:

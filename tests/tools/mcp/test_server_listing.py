@@ -65,7 +65,7 @@ async def test_of_a_list_that_comes_again_only_what_changed_is_built_again_and_n
     assert grown in {info.name for info in second}
     built = {info.name for info in second if not any(info is before for before in first)}
     assert built == {grown, *(info.name for info in first if not is_plain_json(orjson.dumps(info.raw)))}
-    assert counts["tools.mcp.discovery:_parse_tool"] == len(first) + len(second)
+    assert counts["tools.mcp.discovery:_build_plain_tool"] == len(first) + len(built)
     assert not counts["lib.json.schema:_count_nodes"]
     assert not counts["lib.json.schema:check_schema_references"]
 

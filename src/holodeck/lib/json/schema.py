@@ -9,7 +9,7 @@ loop. `check_schema` and `compile_schema` may take seconds for a hostile schema:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 from urllib.parse import urldefrag, urljoin
@@ -27,6 +27,9 @@ MAX_SCHEMA_NODES = 10_000
 MAX_SCHEMA_LEVELS = 64
 # Nodes of a schema that is checked on the event loop: one of this size without patterns takes microseconds.
 MAX_INLINE_SCHEMA_NODES = 500
+
+# Lists around a value that leave it `MAX_SCHEMA_LEVELS` of the 254 levels that orjson writes.
+_OUTER_LEVELS = 254 - MAX_SCHEMA_LEVELS
 
 _DRAFTS = frozenset(
     f"json-schema.org/{path}"
@@ -87,20 +90,21 @@ class SchemaBudget:
 
     def __init__(self, *, max_bytes: int, max_nodes: int) -> None:
         self._max_bytes, self._max_nodes = max_bytes, max_nodes
-        # `_nodes` has the upper bounds of the schemas that are not counted yet.
-        self._bytes = self._nodes = self._uncounted_nodes = 0
+        # `_bytes` and `_nodes` have the upper bounds of the schemas that are not counted yet.
+        self._bytes = self._nodes = self._uncounted_bytes = self._uncounted_nodes = 0
         self._uncounted: list[Any] = []
 
     def add(self, schema: Any) -> None:
         """Count a schema. Raises `SchemaError` if it is too large, alone or with the others, or refers elsewhere."""
         text = check_parsed_schema_size(schema)
         nodes = 1 + text.count(b"{") + text.count(b"[") + text.count(b",")
-        is_bound = self._nodes + nodes <= self._max_nodes
+        is_bound = self._fits(len(text), nodes)
         if not is_bound:
             self._nodes += sum(map(_count_nodes, self._uncounted)) - self._uncounted_nodes
-            self._uncounted, self._uncounted_nodes = [], 0
+            self._bytes += sum(len(orjson.dumps(each)) for each in self._uncounted) - self._uncounted_bytes
+            self._uncounted, self._uncounted_bytes, self._uncounted_nodes = [], 0, 0
             nodes = _count_nodes(schema)
-        if self._bytes + len(text) > self._max_bytes or self._nodes + nodes > self._max_nodes:
+        if not self._fits(len(text), nodes):
             limits = f"{self._max_bytes // KIB:,} KiB or {self._max_nodes:,} values"
             raise SchemaTooLargeError(f"with the schemas before it, it makes more than {limits}")
         # Keywords that can be wrong begin with `$`. Most schemas have none of them, or their draft alone.
@@ -111,7 +115,29 @@ class SchemaBudget:
         self._nodes += nodes
         if is_bound:
             self._uncounted.append(schema)
+            self._uncounted_bytes += len(text)
             self._uncounted_nodes += nodes
+
+    def try_add_all(self, schemas: Sequence[Any], text: bytes) -> bool:
+        """Count schemas by a text of `dump_shallow` that has all of them, so that none is larger than the text.
+
+        Return False, and count nothing, if that does not show that each can be used: then `add` them one by one.
+        """
+        nodes = text.count(b"{") + text.count(b"[") + text.count(b",")
+        if nodes >= MAX_SCHEMA_NODES or len(text) > MAX_SCHEMA_BYTES or not self._fits(len(text), nodes):
+            return False
+        # Keywords that can be wrong begin with `$`.
+        if b'"$' in text:
+            return False
+        self._bytes += len(text)
+        self._nodes += nodes
+        self._uncounted += schemas
+        self._uncounted_bytes += len(text)
+        self._uncounted_nodes += nodes
+        return True
+
+    def _fits(self, size: int, nodes: int) -> bool:
+        return self._bytes + size <= self._max_bytes and self._nodes + nodes <= self._max_nodes
 
 
 class CompiledSchema:
@@ -152,6 +178,17 @@ def check_parsed_schema_size(schema: Any) -> bytes:
     if brackets >= MAX_SCHEMA_LEVELS or brackets + text.count(b",") >= MAX_SCHEMA_NODES or len(text) > MAX_SCHEMA_BYTES:
         return check_schema_size(schema)
     return text
+
+
+def dump_shallow(values: list[Any]) -> bytes | None:
+    """Return the JSON text of a list; None if a schema in it may be nested deeper than `MAX_SCHEMA_LEVELS`."""
+    nested: list[Any] = values
+    for _ in range(_OUTER_LEVELS):
+        nested = [nested]
+    try:
+        return orjson.dumps(nested)[_OUTER_LEVELS:-_OUTER_LEVELS]
+    except (TypeError, ValueError):
+        return None
 
 
 def check_schema_size(schema: Any) -> bytes:

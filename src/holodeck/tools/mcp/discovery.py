@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import orjson
 
 from holodeck.lib import log
 from holodeck.lib.escape import escape_json, escape_unprintable, is_plain_json
-from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_parsed_schema_size
+from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_parsed_schema_size, dump_shallow
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.models.tool import MCPTool
@@ -40,7 +39,12 @@ MAX_LISTED_SCHEMA_BYTES = 32 * MIB
 # JSON nodes of all input schemas of one server, which bound the time to process them.
 MAX_LISTED_SCHEMA_NODES = 500_000
 
+# Entries of a list that are judged together, if they are plain: their text shows that none is over a limit.
+_BATCH_ENTRIES = 64
+
 _ANNOTATION = ANNOTATION.encode()
+# One for all tools: a list has thousands.
+_EMPTY: Mapping[Any, Any] = {}
 
 
 @record
@@ -141,22 +145,20 @@ async def list_tools(
     `previous`: the tools of the list before. One whose entry is the same is not built again. Raises MCPError.
     """
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
-    budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
-    known = {info.name: info for info in previous}
-    parse = partial(_parse_tool, is_modern=is_modern, budget=budget, known=known)
-    listing = await fetch_listing(session, tool, TOOLS, parse, _name_of)
+    reader = _ToolReader(previous, is_modern=is_modern)
+    listing = await fetch_listing(session, tool, TOOLS, reader.read, _name_of, reader.read_batch)
     names = model_names([info.name for info in listing.items])
-    items = [
-        info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
-        for info in listing.items
-    ]
+    items: Sequence[MCPToolInfo] = listing.items
+    if any(names[info.name] != info.model_name for info in items):
+        items = [replace(info, model_name=names[info.name]) for info in items]
     # A pattern for a rejected tool is not wrong.
     rejected = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
     unmatched = tuple(unmatched_patterns(tool, (*items, *rejected)))
     warnings = (_build_warning("mcp.unmatched_pattern", notice=sentence) for sentence in unmatched)
+    is_narrowed = tool.allowed_tools is not None or bool(tool.denied_tools)
     listing = replace(
         listing,
-        items=tuple([info for info in items if is_allowed(tool, info)]),
+        items=tuple([info for info in items if is_allowed(tool, info)] if is_narrowed else items),
         unmatched=unmatched,
         warnings=(*listing.warnings, *warnings),
     )
@@ -194,10 +196,12 @@ async def fetch_listing(
     kind: ListKind,
     read: Callable[[Mapping[str, Any]], T],
     key_of: Callable[[T], str],
+    read_batch: Callable[[list[Any]], dict[str, T] | None] | None = None,
 ) -> FetchedList[T]:
     """Fetch all pages of a list; empty if the server does not declare its capability. Raises MCPError.
 
-    `read` parses an entry and raises `UnusableEntryError`; `key_of` returns what is unique in the list.
+    `read` parses an entry and raises `UnusableEntryError`; `key_of` returns what is unique in the list. `read_batch`
+    parses some entries at once, by what is unique; None if one of them must be judged by itself.
     """
     if session.terms is not None and not session.terms.has_capability(kind.capability):
         return FetchedList()
@@ -211,8 +215,14 @@ async def fetch_listing(
                 ttls.append(_parse_ttl(page.get("ttlMs")))
                 entries = _require_entries(session, page, kind)
                 free = MAX_LISTED - len(found) - len(rejected)
-                for entry in entries[:free]:
-                    _add_entry(entry, read, key_of, found, rejected)
+                for start in range(0, min(len(entries), free), _BATCH_ENTRIES):
+                    batch = entries[start : min(start + _BATCH_ENTRIES, free)]
+                    items = None if read_batch is None else read_batch(batch)
+                    if items is not None and found.keys().isdisjoint(items):
+                        found.update(items)
+                        continue
+                    for entry in batch:
+                        _add_entry(entry, read, key_of, found, rejected)
                 if len(entries) > free:
                     warnings.append(_build_warning("mcp.list_cut", list=kind.key, kept=len(found)))
                     break
@@ -275,45 +285,96 @@ def _add_entry(
         found[key] = item
 
 
-def _parse_tool(
-    entry: Mapping[str, Any], *, is_modern: bool, budget: SchemaBudget, known: Mapping[str, MCPToolInfo]
-) -> MCPToolInfo:
-    name = require_text(entry, "name")
-    schema = entry.get("inputSchema")
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise UnusableEntryError("its inputSchema is missing or does not describe an object")
-    output = entry.get("outputSchema")
-    try:
-        budget.add(schema)
-    except SchemaError as error:
-        raise UnusableEntryError(f"its inputSchema cannot be used: {error}") from None
-    try:
-        if output is not None:
-            check_parsed_schema_size(output)
-    except SchemaError as error:
-        raise UnusableEntryError(f"its outputSchema cannot be used: {error}") from None
-    try:
-        text = orjson.dumps(entry)
-    except TypeError:
-        raise UnusableEntryError("it is nested too deeply") from None
-    is_plain, is_annotated = is_plain_json(text), _ANNOTATION in text
-    before = known.get(name)
-    # Compared as text: to Python, 1, 1.0 and True are equal. The headers of an annotated one depend on the era as well.
-    if before is not None and is_plain and not is_annotated and orjson.dumps(before.raw) == text:
-        return before
-    # Escaped as a whole: the fields below are parts of the same object, which takes its memory once.
-    raw = entry if is_plain else escape_entry(entry)
+class _ToolReader:
+    """Reads the entries of one list of tools, within the limits of a server on all of its schemas."""
+
+    def __init__(self, previous: Sequence[MCPToolInfo], *, is_modern: bool) -> None:
+        """`previous`: the tools of the list before. One whose entry is the same is returned again."""
+        self._known = {info.name: info for info in previous}
+        self._is_modern = is_modern
+        self._budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
+
+    def read_batch(self, entries: list[Any]) -> dict[str, MCPToolInfo] | None:
+        """Return some tools by name, judged together by their text; None if one must be judged by itself.
+
+        That is an entry with invisible characters, references, annotated arguments or a name that another one has, one
+        that cannot be used, and a large or deep one.
+        """
+        text = dump_shallow(entries)
+        if text is None or _ANNOTATION in text or not is_plain_json(text):
+            return None
+        if not all(type(entry) is dict and _is_usable_tool(entry) for entry in entries):
+            return None
+        known = [self._known[entry["name"]] for entry in entries if entry["name"] in self._known]
+        # Compared as text: to Python, 1, 1.0 and True are equal.
+        if len(known) == len(entries) and orjson.dumps([info.raw for info in known]) == text:
+            tools = {info.name: info for info in known}
+        else:
+            tools = {
+                entry["name"]: (self._find_same(entry, orjson.dumps(entry)) if known else None)
+                or _build_plain_tool(entry)
+                for entry in entries
+            }
+        schemas = [info.input_schema for info in tools.values()]
+        return tools if len(tools) == len(entries) and self._budget.try_add_all(schemas, text) else None
+
+    def read(self, entry: Mapping[str, Any]) -> MCPToolInfo:
+        """Return the tool of an entry. Raises `UnusableEntryError` and `BadAnnotationError`."""
+        name = require_text(entry, "name")
+        if not _is_usable_tool(entry):
+            raise UnusableEntryError("its inputSchema is missing or does not describe an object")
+        schema, output = entry["inputSchema"], entry.get("outputSchema")
+        try:
+            self._budget.add(schema)
+        except SchemaError as error:
+            raise UnusableEntryError(f"its inputSchema cannot be used: {error}") from None
+        try:
+            if output is not None:
+                check_parsed_schema_size(output)
+        except SchemaError as error:
+            raise UnusableEntryError(f"its outputSchema cannot be used: {error}") from None
+        try:
+            text = orjson.dumps(entry)
+        except TypeError:
+            raise UnusableEntryError("it is nested too deeply") from None
+        is_plain, is_annotated = is_plain_json(text), _ANNOTATION in text
+        # The headers of an annotated one depend on the era as well.
+        if is_plain and not is_annotated and (before := self._find_same(entry, text)) is not None:
+            return before
+        tool = _build_plain_tool(entry if is_plain else escape_entry(entry))
+        headers = find_argument_headers(schema) if self._is_modern and is_annotated else {}
+        if is_plain and not headers:
+            return tool
+        # The server's own name is not escaped: it is sent back.
+        return replace(tool, name=name, model_name=normalize_tool_name(name), argument_headers=headers)
+
+    def _find_same(self, entry: Mapping[str, Any], text: bytes) -> MCPToolInfo | None:
+        """Return the tool of the list before that has the same entry, whose text is `text`."""
+        before = self._known.get(entry["name"])
+        return before if before is not None and orjson.dumps(before.raw) == text else None
+
+
+def _is_usable_tool(entry: Mapping[str, Any]) -> bool:
+    name, schema = entry.get("name"), entry.get("inputSchema")
+    return isinstance(name, str) and name != "" and isinstance(schema, dict) and schema.get("type") == "object"
+
+
+def _build_plain_tool(raw: Mapping[str, Any]) -> MCPToolInfo:
+    """Return the tool of an entry in which nothing is to be escaped. Its fields are parts of the same object."""
+    title, description, output = raw.get("title"), raw.get("description"), raw.get("outputSchema")
     return MCPToolInfo(
-        name=name,
-        model_name=normalize_tool_name(name),
-        title=text_or_none(entry.get("title")),
-        description=text_or_none(entry.get("description")),
+        name=raw["name"],
+        model_name=normalize_tool_name(raw["name"]),
+        title=title if isinstance(title, str) else None,
+        description=description if isinstance(description, str) else None,
         input_schema=raw["inputSchema"],
-        output_schema=raw["outputSchema"] if isinstance(output, dict) else None,
-        annotations=mapping(raw.get("annotations")),
-        argument_headers=find_argument_headers(schema) if is_modern and is_annotated else {},
+        output_schema=output if isinstance(output, dict) else None,
+        annotations=mapping(raw["annotations"]) if "annotations" in raw else _EMPTY,
+        argument_headers=_EMPTY,
         raw=raw,
-        task_support=parse_task_support(mapping(entry.get("execution")).get("taskSupport")),
+        task_support=parse_task_support(mapping(raw["execution"]).get("taskSupport"))
+        if "execution" in raw
+        else TaskSupport.FORBIDDEN,
     )
 
 

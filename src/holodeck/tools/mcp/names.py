@@ -31,7 +31,8 @@ _HASH_CHARS = 8
 
 def normalize_tool_name(name: str) -> str:
     """Replace every character that models do not accept by `-`. A name that is too long is cut and gets a hash."""
-    valid = _INVALID_CHAR.sub("-", name)
+    # A name of Python has no other characters.
+    valid = name if name.isascii() and name.isidentifier() else _INVALID_CHAR.sub("-", name)
     return valid if len(valid) <= MAX_TOOL_NAME_CHARS else _append_hash(valid, name)
 
 

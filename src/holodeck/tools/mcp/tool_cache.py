@@ -88,13 +88,12 @@ class CachedList(Generic[T]):
             listing.log_new_warnings(self._server, self.listing)
             self.listing = listing
             names = [self._names_of(item) for item in listing.items]
-            self._by_name = {}
-            for item, spellings in zip(listing.items, names, strict=True):
-                for spelling in spellings:
-                    self._by_name.setdefault(spelling, item)
             # The server's own name of a tool takes precedence over other spellings of another tool.
-            for item, spellings in zip(listing.items, names, strict=True):
-                self._by_name[spellings[0]] = item
+            by_name = self._by_name = {spellings[0]: item for item, spellings in zip(listing.items, names, strict=True)}
+            for item, (own, *others) in zip(listing.items, names, strict=True):
+                for spelling in others:
+                    if spelling != own:
+                        by_name.setdefault(spelling, item)
             self._session, self._fetched_changes = session, changes
             self._fetch_started_at, self._fetch_ended_at = began, time.monotonic()
 
