@@ -1,12 +1,16 @@
-"""What an MCP call costs the client: ours, the official SDK's and a hand-written one, interleaved in one run."""
+"""What an MCP call costs the client: ours, the official SDK's and a hand-written one, interleaved in one run.
+
+`--without-sdk` leaves the SDK's out, which takes most of the time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import statistics
+import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -65,11 +69,11 @@ async def call_big(client: Client, size: int) -> None:
         raise AssertionError("the answer is not complete")
 
 
-async def measure_calls(over: TransportName) -> list[list[str]]:
+async def measure_calls(over: TransportName, names: Sequence[str]) -> list[list[str]]:
     rows: list[list[str]] = []
     async with AsyncExitStack() as stack:
         connects = stack.enter_context(serve(over))
-        clients = {name: await stack.enter_async_context(connects[name]()) for name in NAMES}
+        clients = {name: await stack.enter_async_context(connects[name]()) for name in names}
         cost = await measure_interleaved(clients, call_one_by_one, rounds=ROUNDS, calls=CALLS)
         rows.append(_row(f"{over}, one by one", cost))
         cost = await measure_interleaved(clients, call_at_once, rounds=ROUNDS, calls=BATCHES * AT_ONCE)
@@ -81,7 +85,7 @@ async def measure_calls(over: TransportName) -> list[list[str]]:
     return rows
 
 
-async def measure_lists(over: TransportName) -> list[list[str]]:
+async def measure_lists(over: TransportName, names: Sequence[str]) -> list[list[str]]:
     rows: list[list[str]] = []
     for mode, label in (
         ("normal", "connect and call"),
@@ -89,9 +93,9 @@ async def measure_lists(over: TransportName) -> list[list[str]]:
         ("ten-thousand-tools", "10,000 tools"),
     ):
         with serve(over, mode) as connects:
-            costs: dict[str, list[Cost]] = {name: [] for name in NAMES}
+            costs: dict[str, list[Cost]] = {name: [] for name in names}
             for _ in range(BIG_ROUNDS):
-                for name in NAMES:
+                for name in names:
                     gc.collect()
                     costs[name].append(await measure(partial(_use_once, connects[name], mode)))
         rows.append(_row(f"{over}, {label}", {name: _median(each, 1) for name, each in costs.items()}))
@@ -122,13 +126,13 @@ async def measure_huge(over: TransportName) -> list[str]:
 
 
 def _row(label: str, costs: dict[str, Cost]) -> list[str]:
-    ours, sdk, limit = (costs[name] for name in NAMES)
+    ours = costs[NAMES[0]]
     return [
         label,
-        *(_time(costs[name][0]) for name in NAMES),
-        f"{ours[0] / sdk[0]:.2f}",
-        f"{ours[0] / limit[0]:.1f}",
-        *(_time(costs[name][1]) for name in NAMES),
+        *(_time(cost[0]) for cost in costs.values()),
+        *(f"{ours[0] / cost[0]:.2f}" for name, cost in costs.items() if name != NAMES[0]),
+        *(_time(cost[1]) for cost in costs.values()),
+        *(f"{ours[1] / cost[1]:.2f}" for name, cost in costs.items() if name != NAMES[0]),
     ]
 
 
@@ -136,12 +140,18 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} us" if seconds < 0.002 else f"{seconds * 1e3:.0f} ms"
 
 
-def main() -> None:
-    head = ["", *(f"{name} CPU" for name in NAMES), "of sdk", "of limit", *(f"{name} wall" for name in NAMES)]
+def main(*options: str) -> None:
+    unknown = [option for option in options if option != "--without-sdk"]
+    if unknown:
+        sys.exit(f"{__doc__}\nUnknown option: {unknown[0]}")
+    names = [name for name in NAMES if name != "sdk" or not options]
+    shares = [f"of {name}" for name in names[1:]]
+    head = ["", *(f"{name} CPU" for name in names), *shares, *(f"{name} wall" for name in names), *shares]
     stock: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
-    rows = stock(measure_calls("stdio")) + stock(measure_calls("http"))
+    transports: tuple[TransportName, ...] = ("stdio", "http", "events")
+    rows = [row for over in transports for row in stock(measure_calls(over, names))]
     print_table("MCP calls: the client's cost of one (median, interleaved)", head, rows)
-    rows = stock(measure_lists("stdio")) + stock(measure_lists("http"))
+    rows = stock(measure_lists("stdio", names)) + stock(measure_lists("http", names))
     print_table("MCP connections: from nothing to the first call or the whole list", head, rows)
     rows = [stock(measure_huge("stdio")), stock(measure_huge("http"))]
     print_table(

@@ -18,7 +18,8 @@ from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer, stand_in
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
-TransportName = Literal["stdio", "http"]
+TransportName = Literal["stdio", "http", "events"]
+"""`events`: over HTTP, where each answer is a stream of events."""
 NAMES = ("holodeck", "sdk", "limit")
 
 
@@ -49,7 +50,9 @@ def serve(over: TransportName, mode: str = "normal") -> Iterator[dict[str, Conne
             }
             return
         process = subprocess.Popen(
-            FaultyMCPServer.command(mode, transport="http"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            FaultyMCPServer.command(mode, transport="http", sse=over == "events"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         with process:
             url = process.stdout.readline().decode().strip() if process.stdout is not None else ""

@@ -10,6 +10,8 @@ from async_tests import async_test
 from cli.mcp_project import NPX, MCPProject
 from pty_terminal import CTRL_C, TypingTerminal
 
+from holodeck.testing import Journal
+
 MEBIBYTE = 1024 * 1024
 BUSY = 60  # seconds, on a machine that others use as well
 
@@ -180,3 +182,30 @@ def test_ctrl_c_at_the_terminal_stops_a_call_and_its_server(project: MCPProject)
 
     call()
     assert project.running_servers() == []
+
+
+@pytest.mark.proves("D-38")
+def test_a_call_that_is_typed_passes_the_rules_of_every_call(project: MCPProject, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    project.set_npx_server("normal", journal=journal)
+    rules: dict[str, dict[str, object]] = {
+        "others": {"allowed_tools": ["echo"]},
+        "denied": {"denied_tools": ["add"]},
+        "asks": {"approval": "always"},
+        "free": {},
+    }
+    tools = [{"name": name, "type": "mcp", "description": "d"} | NPX | rule for name, rule in rules.items()]
+    (project.path / "agent.yaml").write_text(json.dumps({"name": "a", "tools": tools}))
+    arguments = {"fits": '{"a": 1, "b": 2}', "does not fit": '{"a": "x"}'}
+    calls = {
+        ("others", "fits"): (1, "is not allowed"),
+        ("denied", "fits"): (1, "is not allowed"),
+        ("free", "does not fit"): (2, "The arguments do not fit the tool"),
+        # The person who types a call has approved it.
+        ("asks", "fits"): (0, "3"),
+    }
+    for (server, form), (code, said) in calls.items():
+        done = project.run_mcp("call", "-f", "agent.yaml", server, "add", arguments[form])
+        assert (done.returncode, said in done.stdout + done.stderr) == (code, True), (server, form, done)
+    made = [one.params["arguments"] for one in Journal(journal).requests if one.method == "tools/call"]
+    assert made == [{"a": 1, "b": 2}]

@@ -76,6 +76,7 @@ async def _serve_network(options: argparse.Namespace) -> None:
         times=options.times,
         protocol_version=options.protocol_version,
         ttl_ms=options.ttl_ms,
+        sse=options.sse,
         port=options.port,
     )
     async with server:
@@ -109,6 +110,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--tasks", type=Path, help="file in which tasks survive the process")
     parser.add_argument("--transport", choices=get_args(Transport), help="serve this instead of stdio; prints its URL")
+    parser.add_argument("--sse", action="store_true", help="answer over streamable HTTP with streams of events")
     parser.add_argument("--port", type=int, default=0, help="port for --transport (default: a free one)")
     parser.add_argument("--wrapped", action="store_true", help="run behind a parent, as under npx")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)

@@ -87,6 +87,8 @@ class CommandOptions(TypedDict, total=False):
     """Runs the server as the child of a wrapper process, as npx does."""
     transport: Transport | None
     """Serves a network transport instead of stdio: prints its URL as the first line, ends when its input does."""
+    sse: bool
+    """Answers over streamable HTTP with streams of events, for `transport`."""
     port: int
     """The port for `transport`; a free one if absent."""
 

@@ -12,7 +12,7 @@ import json
 import mimetypes
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from holodeck.cli.output.config_problems import print_topic, topic_of_error
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match
-from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
+from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
 from holodeck.models.content import (
@@ -37,7 +37,9 @@ from holodeck.models.content import (
 )
 
 if TYPE_CHECKING:
+    from holodeck.tools.executor import ToolCall
     from holodeck.tools.mcp.content import MCPToolResult
+    from holodeck.tools.mcp.discovery import MCPToolInfo
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
@@ -100,15 +102,18 @@ async def _call_tool(
         Progress(f"starting {item.tool.name}") as progress,
         open_plugin(item, _user_callbacks(item, progress)) as plugin,
     ):
-        schema: Mapping[str, Any] = await _fetch_schema(plugin, name) if needs_schema(words) else {}
-        arguments = parse_call_arguments(words, schema, stdin_text)
+        info = await _find_tool(plugin, name, is_required=needs_schema(words))
+        arguments = parse_call_arguments(words, {} if info is None else info.input_schema, stdin_text)
         progress.phase = f"calling {name} of {item.tool.name}"
 
         def show_progress(done: float | None, total: float | None, message: str | None) -> None:
             share = "" if done is None else f" {done:g}{f' of {total:g}' if total else ''}"
             progress.phase = f"calling {name} of {item.tool.name}:{share} {message or ''}"
 
-        result = await plugin.call(name, arguments, on_progress=show_progress, timeout=seconds)
+        async def send(call: ToolCall) -> MCPToolResult:
+            return await plugin.call(name, call.arguments, on_progress=show_progress, timeout=seconds, expected=info)
+
+        result = await _run_call(plugin, info, name, arguments, send)
         if isinstance(result.error, MCPToolNotFoundError):
             raise await _not_found_error(plugin, name, result.error)
         return result
@@ -132,9 +137,53 @@ def _user_callbacks(item: LoadedTool, progress: Progress) -> Callbacks | None:
     return Callbacks(elicitation=elicit)
 
 
-async def _fetch_schema(plugin: MCPPlugin, name: str) -> Mapping[str, Any]:
-    tools = await plugin.list_tools()
-    return next((tool.input_schema for tool in tools if name in (tool.name, tool.model_name)), {})
+async def _find_tool(plugin: MCPPlugin, name: str, *, is_required: bool) -> MCPToolInfo | None:
+    """Return the tool; None if it is not listed. Without a list: raise MCPError if `is_required`, else None."""
+    try:
+        tools = await plugin.list_tools()
+    except MCPError:
+        if is_required:
+            raise
+        # The call fails for the same reason, and says so.
+        return None
+    return next((tool for tool in tools if name in (tool.name, tool.model_name)), None)
+
+
+async def _run_call(
+    plugin: MCPPlugin,
+    info: MCPToolInfo | None,
+    name: str,
+    arguments: Mapping[str, Any],
+    send: Callable[[ToolCall], Awaitable[MCPToolResult]],
+) -> MCPToolResult:
+    """Have the call pass the rules of every call. The person who has typed it has approved it. Raises `ConfigError`."""
+    from holodeck.models.model_io import ToolSpec
+    from holodeck.tools.arguments import ArgumentChecker
+    from holodeck.tools.calls import CallPipeline
+    from holodeck.tools.executor import CallRules, CallTarget, Refusal, ToolCall, ToolResult
+    from holodeck.tools.mcp.tool_patterns import needs_approval
+
+    spec = None if info is None else ToolSpec(name=info.name, parameters=info.input_schema)
+    rules = CallRules(
+        target=CallTarget(server=plugin.name, tool=name if info is None else info.name),
+        needs_approval=info is not None and needs_approval(plugin.config, info),
+        is_approved=True,
+    )
+    checker = ArgumentChecker()
+    try:
+        outcome = await CallPipeline(checker).run(
+            ToolCall(call_id="", name=name, arguments=arguments, spec=spec),
+            rules,
+            send,
+            lambda call, result: ToolResult(call_id=call.call_id, content=tuple(result.content)),
+        )
+    finally:
+        await checker.close()
+    if isinstance(outcome, Refusal):
+        fix = f"holodeck mcp tools {plugin.name} shows what it takes"
+        raise ConfigError.of([Problem(message=outcome.text, fix=fix)])
+    assert not isinstance(outcome, ToolResult)  # noqa: S101 - only a hook or a durable run has one ready
+    return outcome
 
 
 async def _not_found_error(plugin: MCPPlugin, name: str, error: MCPToolNotFoundError) -> HoloDeckError:

@@ -113,6 +113,7 @@ class PendingRequests(dict[RequestId, PendingRequest]):
         """End the waits of all requests that have no answer in the next pass of the loop either. No more follow."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         # A task whose answer has come is woken first.
         self._loop.call_soon(self._expire, float("inf"))
 
