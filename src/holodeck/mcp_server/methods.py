@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -161,15 +160,16 @@ class Methods:
         if arguments is not None and not isinstance(arguments, dict):
             raise invalid_params("'arguments' must be an object")
         found, not_found = await self.catalogue.find_tool(name, context.view), invalid_params(f"Unknown tool: {name}")
-        call = ToolCall(call_id=new_id("call"), name=name, arguments=arguments or {})
+        spec = found.spec if isinstance(found, ToolRoute) else None
+        if isinstance(found, AgentTool):
+            spec = ToolSpec(name=name, description="", parameters=QUESTION_SCHEMA)
+        call = ToolCall(call_id=new_id("call"), name=name, arguments=arguments or {}, spec=spec)
         if found is None:
             return await self._refuse_unknown(call, context, not_found)
         if isinstance(found, AgentTool):
-            call = replace(call, spec=ToolSpec(name=name, description="", parameters=QUESTION_SCHEMA))
             rules = CallRules(target=CallTarget(server="", tool=found.agent, kind=TargetKind.AGENT))
             answer = await self._run(call, rules, partial(_ask_agent, found, context), context, not_found)
         else:
-            call = replace(call, spec=found.spec)
             answer = await self._run(call, found.find_rules(), partial(_call_tool, found, context), context, not_found)
         if isinstance(answer, Refusal):
             return build_failure(answer.text)

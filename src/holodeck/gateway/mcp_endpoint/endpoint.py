@@ -254,7 +254,8 @@ class MCPEndpoint:
             finally:
                 release()
                 detached.release()
-                stream.end()
+                if not stream.is_ended:
+                    stream.end()
                 session.keep_stream(stream)
 
         running = session.running.start(request_id, answer())

@@ -134,7 +134,8 @@ class EventStream:
             body = encode(RPCError(INTERNAL_ERROR, _NO_ROOM).to_response(response.get("id")))
         self._body = body
         self._memory.note(self)
-        self.end()
+        self.is_ended = True
+        self._news.set()
 
     def end(self) -> None:
         """Add no more messages. A reader ends when it has all of them."""
@@ -151,9 +152,13 @@ class EventStream:
 
     def drop(self) -> None:
         """End it, and release all of its bytes."""
-        self.end()
+        self.is_ended = self.is_lost = True
+        self._news.set()
         self._connections = 0
-        self.drop_kept()
+        self._body, self._body_size = None, 0
+        self._events.clear()
+        self._reserved.release()
+        self._memory.note(self)
 
     def drop_kept(self) -> int:
         """Release what is kept only for a client that may come back. Returns the bytes."""
@@ -169,11 +174,11 @@ class EventStream:
     async def wait_news(self, seconds: float) -> None:
         """Wait for the first message or the response, at most `seconds`."""
         if not self.is_used and not self.is_ended:
+            timer = asyncio.get_running_loop().call_later(seconds, self._news.set)
             try:
-                async with asyncio.timeout(seconds):
-                    await self._news.wait()
-            except TimeoutError:
-                return
+                await self._news.wait()
+            finally:
+                timer.cancel()
 
     async def wait_end(self) -> None:
         """Wait until the stream has ended."""
