@@ -13,7 +13,7 @@ from holodeck.lib.errors import MCPToolNotFoundError
 from holodeck.testing import Era
 from holodeck.tools.mcp.discovery import MAX_LIST_PAGES
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
-from holodeck.tools.mcp.tool_cache import LIST_CHANGE_PAUSE
+from holodeck.tools.mcp.server_lists import LIST_CHANGE_PAUSE
 
 BOTH: tuple[TransportVariant, ...] = ("stdio", "http")
 

@@ -14,7 +14,7 @@ from holodeck.lib.byte_budget import OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.lib.net.http1 import BodyCutError, HTTP1Response
-from holodeck.lib.net.sse import EventTooLargeError
+from holodeck.lib.net.sse import EventStream, EventTooLargeError
 from holodeck.lib.net.urls import is_same_origin, shown_origin
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.errors import OVER_BUDGET
@@ -22,7 +22,6 @@ from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancel
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
-from holodeck.tools.mcp.transports.sse_events import EventStream
 
 _FIRST_ERROR_STATUS = 300
 # An event without a name is a message.

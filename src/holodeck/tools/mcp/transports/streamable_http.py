@@ -22,14 +22,13 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.json.parse import JSONLimitError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net.http1 import BodyTooLargeError, HTTP1Response
-from holodeck.lib.net.sse import EventTooLargeError
+from holodeck.lib.net.sse import EventStream, EventTooLargeError
 from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
 from holodeck.tools.mcp.protocol.versions import META_VERSION
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.http_headers import build_routing_headers
-from holodeck.tools.mcp.transports.sse_events import EventStream
 
 # Seconds before a stream is opened again, at least: a server may name 0 and end every stream at once.
 MIN_STREAM_RETRY = 0.05
