@@ -156,7 +156,7 @@ async def _run_call(
     arguments: Mapping[str, Any],
     send: Callable[[ToolCall], Awaitable[MCPToolResult]],
 ) -> MCPToolResult:
-    """Have the call pass the rules of every call. The person who has typed it has approved it. Raises `ConfigError`."""
+    """Have the call pass the rules of every call. To type it is to approve it. Raises `ConfigError`."""
     from holodeck.models.model_io import ToolSpec
     from holodeck.tools.arguments import ArgumentChecker
     from holodeck.tools.calls import CallPipeline
