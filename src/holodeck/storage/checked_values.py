@@ -29,6 +29,9 @@ _COMPRESSED_FROM = 1 * KIB
 # back, and a longer one that shares nothing with its base would take too long.
 _MIN_BASED = 256
 _MAX_BASED = 16 * KIB
+# Size of a value with its base up to which zlib gets a small window: to clear the memory of the largest one costs more
+# than all the rest.
+_SMALL_WINDOW = 8 * KIB
 # The fastest: a stream of small pieces of text shrinks to less than a tenth at any level.
 _LEVEL = 1
 
@@ -51,7 +54,9 @@ def encode_value(data: bytes, *, may_compress: bool = False, base: bytes = b"") 
     if may_compress and len(data) >= _COMPRESSED_FROM:
         form, data = _COMPRESSED, zlib.compress(data, _LEVEL)
     elif base and _MIN_BASED <= len(data) <= _MAX_BASED:
-        encoder = zlib.compressobj(_LEVEL, zdict=base)
+        is_small = len(base) + len(data) <= _SMALL_WINDOW
+        bits, memory = (13, 5) if is_small else (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
+        encoder = zlib.compressobj(_LEVEL, zlib.DEFLATED, bits, memory, zdict=base)
         form, data = _BASED, encoder.compress(data) + encoder.flush()
     return b"%c%b%b" % (form, zlib.crc32(data).to_bytes(4), data)
 
