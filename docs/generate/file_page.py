@@ -47,6 +47,7 @@ _FILES = {
 _SHARED_BY_FILES = (
     "LLM",
     "Price",
+    "Deployment",
     "MCPTool",
     "Approval",
     "Sandbox",

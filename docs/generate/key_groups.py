@@ -104,6 +104,13 @@ _CREDENTIALS = {
     "issuer": "https://login.example.com",
 }
 
+_DEPLOYED = {
+    "provider": "azure_openai",
+    "name": "gpt-5-mini",
+    "api_key": "${MODEL_KEY}",
+    "deployments": [{"endpoint": "https://me.openai.azure.com"}],
+}
+
 AGENT_GROUPS = (
     Group(
         model="Agent",
@@ -128,6 +135,14 @@ AGENT_GROUPS = (
         about="Per million tokens. Providers change their prices: HoloDeck knows none by itself.",
         file=_agent(model={**_OPENAI, "price": {"input": 0.25, "output": 2}}),
         at=("model", "price"),
+    ),
+    Group(
+        model="Deployment",
+        path="model.deployments[].",
+        title="Keys of a deployment",
+        about="The same model at another address or with another key. Limits are those of one gateway.",
+        file=_agent(model=_DEPLOYED),
+        at=("model", "deployments", 0),
     ),
     Group(
         model="InstructionsSource",

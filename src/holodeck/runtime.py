@@ -288,10 +288,26 @@ def _build_fallback(llm: LLM, environ: Mapping[str, str], find_problem: FindProb
     )
 
 
+def _build_deployments(
+    llm: LLM, environ: Mapping[str, str], find_problem: FindProblem | None, *, has_alternatives: bool
+) -> ModelProvider:
+    """Build a model with several deployments."""
+    from holodeck.providers.wrappers.deployments import DeploymentMember, Deployments
+
+    has_alternatives = has_alternatives or len(llm.deployments) > 1
+    members = []
+    for each, settings in zip(llm.list_deployments(), llm.deployments, strict=True):
+        model = _build_model(each, environ, find_problem, has_alternatives=has_alternatives)
+        members.append(DeploymentMember(model, each, settings))
+    return Deployments(members)
+
+
 def _build_model(
     llm: LLM, environ: Mapping[str, str], find_problem: FindProblem | None, *, has_alternatives: bool = False
 ) -> ModelProvider:
     """Build one model. `has_alternatives`: see `build_model_provider`."""
+    if llm.deployments:
+        return _build_deployments(llm, environ, find_problem, has_alternatives=has_alternatives)
     from holodeck.providers.factory import build_model_provider
     from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
 
@@ -307,6 +323,7 @@ def open_pass_through(llm: LLM, environ: Mapping[str, str]) -> dict[str, ModelPr
     """Build what hands on bodies to the other APIs of a model's server, by their paths; empty where it has none."""
     from holodeck.providers.factory import build_pass_through
 
+    llm = llm.list_deployments()[0]
     built = {path: build_pass_through(llm, environ, path) for path in ("/embeddings", "/completions")}
     return {path: model for path, model in built.items() if model is not None}
 

@@ -229,3 +229,17 @@ async def test_a_durable_run_goes_on_with_its_stand_in_after_a_kill(tmp_path: Pa
         assert (found["status"], found["model"]) == ("completed", STAND_IN)
         assert found["output"][-1]["content"][0]["text"] == "second"
         assert (len(tools.calls("echo")), len(usual.received)) == (1, asked)
+
+
+@async_test(60)
+async def test_a_model_with_two_deployments_answers_by_the_one_that_can(tmp_path: Path) -> None:
+    async with ScriptedModel(lambda _: say("two")).serve() as two:
+        async with run_gateway(tmp_path, ScriptedModel(lambda _: status(503))) as gateway:
+            models = orjson.loads(gateway.file.read_bytes())["models"]
+            one = models[0]["model"].pop("endpoint")
+            models[0]["model"]["deployments"] = [{"endpoint": one}, {"endpoint": two.url, "name": "other"}]
+            assert await gateway.reload(models=models)
+            for _ in range(4):
+                code, found = await gateway.send("POST", "/v1/responses", BODIES["/v1/responses"])
+                assert (code, found["model"], found["output"][0]["content"][0]["text"]) == (200, MODEL, "two")
+        assert {received.json["model"] for received in two.received} == {"other"}

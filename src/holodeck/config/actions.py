@@ -213,6 +213,12 @@ def _model_actions(model: LLM, entry: Any, name: str) -> Iterator[Action]:
     written = entry if isinstance(entry, dict) else {}
     for (label, stand_in), each in zip(model.stand_ins.items(), written.get("fallback") or (), strict=False):
         yield from _model_actions(stand_in, each, f"{name}/{label}")
+    if model.deployments:
+        shared = {key: value for key, value in written.items() if key not in ("deployments", "fallback")}
+        listed = zip(model.list_deployments(), written.get("deployments") or (), strict=False)
+        for number, (each, own) in enumerate(listed, 1):
+            yield from _model_actions(each, {**shared, **own}, f"{name}/{number}")
+        return
     # It is built in, and neither a process nor an address.
     if model.provider is Provider.REHEARSAL:
         return

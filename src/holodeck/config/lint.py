@@ -57,7 +57,13 @@ def _find_model_problems(source: Source, path: KeyPath, environ: Mapping[str, st
     provider = _provider_of(model)
     variable = PROVIDER_SPECS[provider].key_variable if provider else None
     is_sent_to_endpoint = provider is not None and _is_own_host(provider, model)
-    if variable and is_sent_to_endpoint and not model.get("api_key") and not environ.get(variable):
+    if (
+        variable
+        and is_sent_to_endpoint
+        and not model.get("api_key")
+        and not model.get("deployments")
+        and not environ.get(variable)
+    ):
         message = f"there is no 'api_key', and {variable} is not set: {effect}"
         fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
         found.append(problem_at(source.document, path, message, fix=fix, severity="warning"))

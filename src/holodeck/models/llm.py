@@ -146,6 +146,30 @@ _HEADER_VALUE = re.compile(r"[\t -~]*")
 _HAS_API_VERSION = {provider for provider, spec in PROVIDER_SPECS.items() if spec.has_api_version}
 
 
+class Deployment(FileModel):
+    """One of several deployments of a model. A key that is absent has the value of the model itself."""
+
+    name: NonEmpty | None = None
+    """Name of the model at this deployment. E.g. `gpt-5-mini-eu`, not `''`."""
+    endpoint: NonEmpty | None = None
+    """Base URL of the API. E.g. `https://eu.models.example.com/v1`, not `eu.models.example.com`."""
+    api_key: Secret | None = None
+    """API key, as a variable. E.g. `${MODEL_KEY}`, not `${NOT_SET}`."""
+    headers: dict[str, Secret] | None = None
+    """More HTTP headers of every request. E.g. `{X-Team: '${API_TOKEN}'}`, not `{Content-Type: text/plain}`."""
+    api_version: NonEmpty | None = None
+    """API version of Azure OpenAI. E.g. `2025-04-01-preview`, not `20250401`."""
+    weight: Annotated[Number, Field(gt=0, le=1000)] = 1.0
+    """Share of the requests, in proportion to the weights of the others. E.g. `2`, not `0`."""
+    requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Requests that the provider accepts within a minute, from one gateway. Absent: unlimited. E.g. `500`, not `0`."""
+    tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Tokens that the provider accepts within a minute, from one gateway. Absent: unlimited. E.g. `200000`, not `0`."""
+
+
+_DEPLOYMENT_KEYS = ("name", "endpoint", "api_key", "headers", "api_version")
+
+
 class LLM(FileModel):
     """A model, its provider, and the parameters of its requests."""
 
@@ -212,6 +236,10 @@ class LLM(FileModel):
     api_version: NonEmpty | None = None
     """API version of Azure OpenAI. Only for `azure_openai`. E.g. `2025-04-01-preview`, not `20250401`, beside
     `{provider: azure_openai, endpoint: 'https://me.openai.azure.com'}`."""
+    deployments: list[Deployment] = Field(default_factory=list)
+    """Deployments of the model, between which requests are spread: regions, or keys. E.g. `[{endpoint:
+    'https://eu.models.example.com/v1'}, {endpoint: 'https://us.models.example.com/v1'}]`, not
+    `https://eu.models.example.com/v1`, beside `{provider: openai_compatible}`."""
     fallback: list[LLM] = Field(default_factory=list)
     """Models that stand in, in this order, while this one cannot answer: each as this section. A run stays with the
     model that answered its first turn. E.g. `[{provider: ollama, name: qwen3}]`, not `{provider: ollama}`."""
@@ -242,6 +270,7 @@ class LLM(FileModel):
             timeout: float | None = None,
             price: Price | None = None,
             api_version: str | None = None,
+            deployments: list[Deployment] = ...,
             fallback: list[LLM] = ...,
         ) -> None: ...
 
@@ -252,7 +281,18 @@ class LLM(FileModel):
     @property
     def api(self) -> APIFields:
         """The fields of the API that requests go to."""
-        return _api_of(self.provider, self.endpoint)
+        endpoint = self.deployments[0].endpoint if self.deployments else None
+        return _api_of(self.provider, endpoint or self.endpoint)
+
+    def list_deployments(self) -> list[LLM]:
+        """Return the model as it is at each of its deployments; without deployments, the model alone."""
+        if not self.deployments:
+            return [self]
+        found = []
+        for each in self.deployments:
+            given = {key: getattr(each, key) for key in _DEPLOYMENT_KEYS if getattr(each, key) is not None}
+            found.append(self.model_copy(update={**given, "deployments": [], "fallback": []}))
+        return found
 
     @cached_property
     def request_defaults(self) -> Mapping[str, Any]:
@@ -344,6 +384,8 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
     if not isinstance(provider, str):
         # The type of the field reports it.
         return []
+    if isinstance(data.get("deployments"), list) and data["deployments"]:
+        return [*_check_deployments(data), *_check_stand_ins(data.get("fallback"))]
     written = as_written(provider)
     found: list[Violation] = []
     if provider in NEEDS_NAME and not data.get("name"):
@@ -365,6 +407,16 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
             found.append(Violation(key="endpoint", message=problem))
         elif has_secrets and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts")):
             found.append(Violation(key="endpoint", message=CLEARTEXT_KEY, fix=ALLOW_INSECURE))
+    return found
+
+
+def _check_deployments(data: dict[str, Any]) -> list[Violation]:
+    """Check the model as it is at each deployment. The types of their keys are checked by the field."""
+    shared = {key: value for key, value in data.items() if key not in ("deployments", "fallback")}
+    found: list[Violation] = []
+    for number, entry in enumerate(data["deployments"], 1):
+        for each in _check_llm(shared | entry) if isinstance(entry, dict) else ():
+            found.append(replace(each, key="deployments", message=f"deployment {number}: {each.message}"))
     return found
 
 

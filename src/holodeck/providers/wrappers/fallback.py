@@ -18,6 +18,7 @@ from http import HTTPStatus
 
 from holodeck.lib import log
 from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelError
+from holodeck.models.items import Usage
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelAnswer, ModelRequest, StandInChosen, find_unsupported
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, build_unfinished_error, stream_in_batches
@@ -54,6 +55,7 @@ class Member:
         self.llm = llm
         self.label = label
         self.rests_until = 0.0
+        self.in_flight = 0
         self._failed_runs: set[str] = set()
 
     def build_request(self, request: ModelRequest) -> ModelRequest | None:
@@ -62,6 +64,14 @@ class Member:
         if self.label and (extra or find_unsupported(request, self.llm.api) is not None):
             return None
         return self.llm.complete_request(request)
+
+    def begin(self, request: ModelRequest, now: float) -> None:
+        """Count a request that is sent to it. `end` is called with the same one."""
+        self.in_flight += 1
+
+    def end(self, request: ModelRequest, usage: Usage | None) -> None:
+        """Count the end of a request. `usage`: None if it has no answer."""
+        self.in_flight -= 1
 
     def record_output(self) -> None:
         self.rests_until = 0.0
@@ -112,18 +122,20 @@ class Fallback(BatchingModel):
         while True:
             errors: list[ModelError] = []
             for member, sent in self._order(request):
-                has_output = is_answered = False
+                has_output, usage = False, None
+                member.begin(request, self._clock())
                 batches = stream_in_batches(member.model, sent)
                 try:
                     async for batch in batches:
                         if not has_output:
                             has_output = True
-                            member.record_output()
+                            self._record_output(member, request)
                             if member.label:
                                 yield [StandInChosen(name=member.label)]
-                        is_answered = isinstance(batch[-1], ModelAnswer)
+                        last = batch[-1]
+                        usage = last.usage if isinstance(last, ModelAnswer) else None
                         yield batch
-                    if is_answered:
+                    if usage is not None:
                         return
                     raise build_unfinished_error(self.name)
                 except ModelError as error:
@@ -135,6 +147,7 @@ class Fallback(BatchingModel):
                     log.warning("model.cannot_answer", model=member.label or self.name, reason=str(error))
                     errors.append(error)
                 finally:
+                    member.end(request, usage)
                     await batches.aclose()
             soonest = min(errors, key=lambda each: each.retry_after or 0.0)
             pause = self._retry.find_pause(soonest, attempt)
@@ -143,6 +156,9 @@ class Fallback(BatchingModel):
                 raise soonest
             await self._retry.sleep(pause)
             attempt += 1
+
+    def _record_output(self, member: Member, request: ModelRequest) -> None:
+        member.record_output()
 
     def _order(self, request: ModelRequest) -> Sequence[tuple[Member, ModelRequest]]:
         """Return the models to ask, in order, with the request for each: that of the run, or those that do not rest.
