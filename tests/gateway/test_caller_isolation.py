@@ -9,8 +9,8 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.gateway.api.models.other_bodies import CALLBACK_PATH
 from holodeck.gateway.api.route import Route
-from holodeck.gateway.endpoints.logins import CALLBACK_PATH
 from holodeck.gateway.mcp_endpoint.resource_metadata import WELL_KNOWN
 from holodeck.mcp_server.errors import INVALID_REQUEST
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say

@@ -10,6 +10,12 @@ from typing import Any, TypeGuard
 import orjson
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import (
+    MAX_NEW_ITEMS,
+    AddItems,
+    CreateConversation,
+    UpdateConversation,
+)
 from holodeck.gateway.api.route import route
 from holodeck.gateway.http.error_codes import STORED_ERRORS
 from holodeck.gateway.http.errors import APIError, not_found_error
@@ -27,9 +33,10 @@ from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.request.input import check_unique_ids, read_input
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
-from holodeck.gateway.wire.request.options import read_metadata
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.options import check_metadata
 from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MIB
 from holodeck.storage.conversations import Conversation, ConversationItem
@@ -39,7 +46,6 @@ from holodeck.storage.store import ResponseStore
 MAX_PAGE_BYTES = 32 * MIB
 
 # Items that one request may add, as in OpenAI's API.
-MAX_NEW_ITEMS = 20
 
 _route = partial(route, tag="Conversations", is_counted=False)
 _LIMIT = build_limit("Conversations")
@@ -68,10 +74,10 @@ class Conversations:
         errors=("fields", "input", "storage"),
     )
     async def create(self, request: Request) -> Reply:
-        fields = JSONFields(request.json() if request.body else {})
-        items = await self._read_items(request, fields.pop("items") or [])
-        metadata = dict(read_metadata(fields))
-        fields.refuse_unread()
+        sent = read_body(CreateConversation, request.json() if request.body else {})
+        items = await self._read_items(request, sent.items or [])
+        metadata = sent.metadata or {}
+        check_metadata(metadata)
         conversation = Conversation(
             id=new_id("conv"), caller_id=request.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
         )
@@ -129,13 +135,10 @@ class Conversations:
     )
     async def update(self, request: Request) -> Reply:
         found = await self._require_conversation(request)
-        fields = JSONFields(request.json())
-        if "metadata" not in fields.value:
-            fields.refuse_missing("metadata")
-        metadata = orjson.dumps(dict(read_metadata(fields)))
-        fields.refuse_unread()
-        await self._store.update_conversation(found.id, request.caller.id, metadata)
-        return json_reply({**_conversation_resource_of(found), "metadata": orjson.loads(metadata)})
+        metadata = read_body(UpdateConversation, request.json()).metadata or {}
+        check_metadata(metadata)
+        await self._store.update_conversation(found.id, request.caller.id, orjson.dumps(metadata))
+        return json_reply({**_conversation_resource_of(found), "metadata": metadata})
 
     @_route(
         "DELETE",
@@ -166,11 +169,8 @@ class Conversations:
         errors=(*STORED_ERRORS, "fields", "input"),
     )
     async def add_items(self, request: Request) -> Reply:
-        fields = JSONFields(request.json())
-        items = await self._read_items(
-            request, fields.pop("items"), await self._find_used_ids(request, fields.value.get("items"))
-        )
-        fields.refuse_unread()
+        sent = read_body(AddItems, request.json()).items
+        items = await self._read_items(request, sent, await self._find_used_ids(request, sent))
         added = await self._store.add_items(
             request.path_params["id"], request.caller.id, [_item_row_of(item) for item in items]
         )

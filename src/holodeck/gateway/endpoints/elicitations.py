@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import AnswerElicitation
 from holodeck.gateway.api.route import route
 from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.callers import Caller
@@ -19,7 +20,8 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.wire.item_ids import item_id_of
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
 from holodeck.lib.json.schema import SchemaError
 from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
@@ -28,7 +30,6 @@ from holodeck.storage.runs import UNFINISHED_STATUSES
 from holodeck.storage.store import ResponseStore
 from holodeck.tools.mcp.protocol.server_requests import with_defaults
 
-ACTIONS = ("accept", "decline", "cancel")
 _route = partial(route, tag="Responses", is_counted=False)
 # Characters of a mismatch in an error text.
 _MAX_PROBLEM_CHARS = 200
@@ -135,12 +136,8 @@ class ElicitationEndpoints:
 
     async def _read_answer(self, request: Request, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer as MCP has it. Raises `BadRequestError`, which names the field."""
-        fields = JSONFields(request.json())
-        action = fields.get_choice("action", ACTIONS)
-        if action is None:
-            fields.refuse_missing("action")
-        content = fields.get_mapping("content")
-        fields.refuse_unread()
+        sent = read_body(AnswerElicitation, request.json())
+        action, content = sent.action, sent.content
         if action != "accept" or question["mode"] == "url":
             if content:
                 about = "A page that a person visits has no" if action == "accept" else "Only an accepted form has"

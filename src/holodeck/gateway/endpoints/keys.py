@@ -25,20 +25,18 @@ from holodeck.config.edit.caller_keys import (
 )
 from holodeck.config.gateway_loader import is_gateway
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import CreateKey, RotateKey, UpdateKey
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import hash_key, new_key
 from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, ExecutionError
-from holodeck.lib.limits import DAY
 from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, without_key_id
-
-# Seconds for which the key before may be accepted as well.
-MAX_GRACE_SECONDS = 90 * DAY
 
 _NO_KEYS = (
     "This gateway has no keys: everything on this machine may use it. Make the first key at its terminal, with "
@@ -106,14 +104,10 @@ class KeyEndpoints:
         errors=("fields", "file"),
     )
     async def create(self, request: Request) -> Reply:
-        fields = JSONFields(request.json())
-        key = new_key()
-        entry = build_entry(fields.require_text("name", may_be_empty=False), hash_key(key))
-        for field in SETTINGS:
-            value = _pop_setting(fields, field)
-            if value is not None and value is not False:
-                entry[field] = value
-        fields.refuse_unread()
+        sent, key = read_body(CreateKey, request.json()), new_key()
+        settings = _list_settings(sent)
+        entry = build_entry(sent.name, hash_key(key))
+        entry |= {field: value for field, value in settings.items() if value is not None and value is not False}
         await self._edit(lambda file: file.add(entry))
         log.warning("key.created", name=entry["name"], is_admin=bool(entry.get("admin")), caller=request.caller.id)
         return json_reply({**_key_resource_of(entry), "key": key})
@@ -134,13 +128,12 @@ class KeyEndpoints:
         errors=("fields", "file", "lookup"),
     )
     async def update(self, request: Request) -> Reply:
-        fields = JSONFields(request.json())
-        name = fields.require_text("name", may_be_empty=False)
-        given = [field for field in SETTINGS if field in fields.value]
-        changes = {field: _pop_setting(fields, field) for field in given}
-        fields.refuse_unread()
+        sent = read_body(UpdateKey, request.json())
+        name, changes = sent.name, _list_settings(sent)
+        given = list(changes)
         if not changes:
-            refuse(f"Give one of these at least: {', '.join(SETTINGS)}.", SETTINGS[0], "missing_required_parameter")
+            listed = ", ".join(SETTINGS)
+            refuse(f"Give one of these at least: {listed}.", SETTINGS[0], "missing_required_parameter")
         if changes.get("admin") is False:
             # What no entry needs to say.
             changes["admin"] = None
@@ -166,11 +159,8 @@ class KeyEndpoints:
         errors=("fields", "file", "lookup"),
     )
     async def rotate(self, request: Request) -> Reply:
-        fields = JSONFields(request.json())
-        name = fields.require_text("name", may_be_empty=False)
-        seconds = fields.get_integer("grace_seconds", minimum=0, maximum=int(MAX_GRACE_SECONDS))
-        fields.refuse_unread()
-        key, grace = new_key(), timedelta(seconds=seconds) if seconds else None
+        sent = read_body(RotateKey, request.json())
+        name, key, grace = sent.name, new_key(), timedelta(seconds=sent.grace_seconds) if sent.grace_seconds else None
         entry = await self._edit(lambda file: file.rotate(name, hash_key(key), grace))
         log.warning("key.rotated", name=name, caller=request.caller.id)
         return json_reply({**_key_resource_of(entry), "key": key})
@@ -242,12 +232,13 @@ def _require_other_key(request: Request, name: str, changes: Mapping[str, Any]) 
             raise APIError(409, message, kind="invalid_request", code="key_in_use", param=param)
 
 
-def _pop_setting(fields: JSONFields, field: str) -> Any:
-    """Return a setting of a key as it was sent. A variable in it is refused: the list of keys would have its value."""
-    value = fields.pop(field)
-    if has_reference(value):
-        refuse(f"Invalid '{field}': only the file itself can refer to variables, with '${{...}}'.", field)
-    return value
+def _list_settings(sent: CreateKey) -> dict[str, Any]:
+    """Return the settings of a key that were sent. A variable in one is refused: the list of keys would have it."""
+    settings = {field: getattr(sent, field) for field in SETTINGS if field in sent.model_fields_set}
+    for field, value in settings.items():
+        if has_reference(value):
+            refuse(f"Invalid '{field}': only the file itself can refer to variables, with '${{...}}'.", field)
+    return settings
 
 
 def _entry_of(key: CallerKey) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import CALLBACK_PATH, StartLogin
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.hosts import is_own_address
 from holodeck.gateway.configuration import ConfigurationHolder
@@ -24,16 +25,13 @@ from holodeck.gateway.http.parameters import TextParameter
 from holodeck.gateway.http.replies import HTML, Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.server_logins import ServerLogin, ServerLogins, has_login, use_new_login
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.models.auth import OAuthAuthorizationCode
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import BadURLError, parse_endpoint
-
-CALLBACK_PATH = "/v1/mcp/login/callback"
-# Characters of a redirect URI: more than addresses of gateways have, and less than many servers accept.
-MAX_REDIRECT_URI_CHARS = 2_000
 
 # As OAuth has them; a login reads them from the query itself.
 _REDIRECT_QUERY = (
@@ -191,9 +189,7 @@ class LoginEndpoints:
 
     def _choose_redirect_uri(self, request: Request) -> str:
         """Return the configured address of the gateway, or that of the operator's page, with the callback's path."""
-        fields = JSONFields(request.json() if request.body else {})
-        sent = fields.get_text("redirect_uri", max_length=MAX_REDIRECT_URI_CHARS)
-        fields.refuse_unread()
+        sent = read_body(StartLogin, request.json() if request.body else {}).redirect_uri
         public_url = self._configurations.current.gateway.mcp_endpoint.public_url
         if sent is not None and public_url is None:
             _check_redirect_uri(sent, request)

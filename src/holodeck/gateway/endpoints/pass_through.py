@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import HandedOnBody
 from holodeck.gateway.api.route import route
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
@@ -25,7 +26,8 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import Budgets
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_missing
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.gateway.wire.response.event_encoder import SSE_DONE
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
@@ -86,11 +88,10 @@ class PassThroughEndpoints:
 
     async def _hand_on(self, request: Request, path: str, *, needed: str) -> Reply | StreamedReply:
         body = request.json()
-        fields = JSONFields(body)
-        backend = self._run_builder.require_backend(fields.get_text("model"), request.caller)
-        if not fields.has(needed):
-            fields.refuse_missing(needed)
-        is_streamed = fields.get_flag("stream") or False
+        sent = read_body(HandedOnBody, body)
+        backend = self._run_builder.require_backend(sent.model, request.caller)
+        if body.get(needed) is None:
+            refuse_missing(needed)
         model = backend.pass_through.get(path)
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
@@ -99,7 +100,7 @@ class PassThroughEndpoints:
         documents = exchange.send()
         if self._budgets.has_limit(request.caller.id):
             documents = exchange.send_charged(self._budgets, request.caller.id, body[needed])
-        if is_streamed:
+        if sent.stream:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
         async with aclosing(documents):
             answers = [document async for document in documents]

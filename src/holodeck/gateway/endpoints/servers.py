@@ -13,6 +13,7 @@ from typing import Any
 
 from holodeck.config.tool_list import LoadedTool
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.other_bodies import AcceptTools
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder
@@ -21,7 +22,7 @@ from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.server_logins import has_login
 from holodeck.gateway.metrics.counters import BUCKETS, Metrics
-from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.system.files import lock_folder
@@ -138,11 +139,7 @@ class ServerEndpoints:
     )
     async def accept_tools(self, request: Request) -> Reply:
         """Write withheld tools into `holodeck.lock` as the operator has seen them, by their digests."""
-        offer, fields = self._require_servers(request)[0], JSONFields(request.json())
-        digests = fields.get_mapping("tools")
-        if not digests:
-            fields.refuse_missing("tools")
-        fields.refuse_unread()
+        offer, digests = self._require_servers(request)[0], read_body(AcceptTools, request.json()).tools
         withheld = {drift.tool: drift for drift in offer.server.withheld_tools}
         for tool, digest in digests.items():
             if tool not in withheld or withheld[tool].digest != digest:

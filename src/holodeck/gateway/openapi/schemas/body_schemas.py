@@ -10,9 +10,8 @@ from holodeck.gateway.api.models.create_response import (
     CreateResponse,
     ReasoningOptions,
 )
+from holodeck.gateway.api.models.other_bodies import AddItems, CreateConversation, UpdateConversation
 from holodeck.gateway.api.models.text_format import ChatSchemaFormat, PlainFormat, SchemaFormat
-from holodeck.gateway.endpoints.conversations import MAX_NEW_ITEMS
-from holodeck.gateway.openapi.schemas.input_schemas import LONG_TEXT
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
@@ -75,19 +74,11 @@ def build_body_schemas() -> dict[str, Schema]:
             "`input` is required unless there is a `previous_response_id`.",
             one_of=("input", "previous_response_id"),
         ),
-        "CreateConversation": body_of(
-            {
-                "items": any_of(LONG_TEXT, array(ref("InputItem"), max_items=MAX_NEW_ITEMS)),
-                "metadata": METADATA,
-            }
-        ),
         "UpdateConversation": {
-            **body_of({"metadata": METADATA}, "The metadata is replaced; null empties it."),
+            **body_of(list_field_schemas(UpdateConversation), UpdateConversation.__doc__ or ""),
             "required": ["metadata"],
         },
-        "AddItems": body_of(
-            {"items": any_of(LONG_TEXT, array(ref("InputItem"), max_items=MAX_NEW_ITEMS))}, required=("items",)
-        ),
+        **model_schemas((CreateConversation, AddItems)),
         **_option_schemas(),
         **_chat_schemas(),
         **_handed_on_schemas(),

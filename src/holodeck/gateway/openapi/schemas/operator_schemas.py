@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from holodeck.config.edit.caller_keys import SETTINGS
-from holodeck.gateway.endpoints.logins import CALLBACK_PATH
+from holodeck.gateway.api.models.other_bodies import AcceptTools, CreateKey, RotateKey, StartLogin, UpdateKey
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
-    body_of,
     boolean,
     choice,
     constant,
     integer,
     mapping,
+    model_schemas,
     nullable,
     number,
     record_of,
@@ -83,7 +82,7 @@ def _server_schemas() -> dict[str, Schema]:
         "MCPServerList": record_of({"object": constant("list"), "data": array(ref("MCPServer"))}),
         "ServerTool": record_of(tool),
         "ServerToolList": record_of(tools, optional=("error",)),
-        "AcceptTools": body_of({"tools": mapping("The digest of each tool, by its name.")}, required=("tools",)),
+        **model_schemas((AcceptTools,)),
     }
 
 
@@ -107,22 +106,7 @@ def _key_schemas() -> dict[str, Schema]:
         "KeyList": record_of({"object": constant("list"), "data": array(ref("Key"))}),
         "NewKey": record_of(created),
         "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
-        "CreateKey": body_of(
-            {"name": string("Name of the caller."), "admin": boolean(), **settings}, required=("name",)
-        ),
-        "UpdateKey": body_of(
-            {
-                "name": string(),
-                "admin": nullable(boolean("Whether it is an operator's key.")),
-                **{name: nullable(schema) for name, schema in settings.items()},
-            },
-            "One setting at least. A null removes it.",
-            required=("name",),
-            one_of=SETTINGS,
-        ),
-        "RotateKey": body_of(
-            {"name": string(), "grace_seconds": integer("Seconds for the key before.", minimum=0)}, required=("name",)
-        ),
+        **model_schemas((CreateKey, UpdateKey, RotateKey)),
     }
 
 
@@ -162,8 +146,4 @@ def _login_schemas() -> dict[str, Schema]:
         "expires_at": integer("Seconds since 1970. Until then the page must be answered."),
         "error": nullable(string("Why the login has failed.")),
     }
-    redirect_uri = string(
-        f"Address of this gateway as the browser has it, with the path of a proxy, and `{CALLBACK_PATH}` at its end. "
-        "Its origin must be that of the page or of the request. `mcp_endpoint.public_url` takes precedence."
-    )
-    return {"MCPLogin": record_of(login), "StartLogin": body_of({"redirect_uri": redirect_uri})}
+    return {"MCPLogin": record_of(login), **model_schemas((StartLogin,))}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from holodeck.gateway.endpoints.elicitations import ACTIONS
+from holodeck.gateway.api.models.other_bodies import AnswerElicitation
 from holodeck.gateway.endpoints.runs import RUN_STATUSES
 from holodeck.gateway.endpoints.usage import GROUPS
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
-    body_of,
     boolean,
     choice,
     constant,
     integer,
     mapping,
+    model_schemas,
     nullable,
     number,
     record_of,
@@ -236,11 +236,5 @@ def _elicitation_schemas() -> dict[str, Schema]:
     return {
         "Elicitation": question,
         "ElicitationList": record_of({"object": constant("list"), "data": array(ref("Elicitation"))}),
-        "AnswerElicitation": body_of(
-            {
-                "action": choice(ACTIONS),
-                "content": mapping("The members of an accepted form. A member that is left out has its default."),
-            },
-            required=("action",),
-        ),
+        **model_schemas((AnswerElicitation,)),
     }

@@ -153,13 +153,6 @@ def _build_format(found: NamedSchema) -> tuple[dict[str, Any], dict[str, Any]]:
     return echo, {"title": found.name, **about, **found.json_schema}
 
 
-def read_metadata(fields: JSONFields) -> dict[str, str]:
-    metadata = fields.get_mapping("metadata") or {}
-    if metadata:
-        check_metadata(metadata, fields.path_of("metadata"))
-    return metadata
-
-
 def check_metadata(metadata: Mapping[str, Any], where: str = "metadata") -> None:
     """Refuse pairs that the API does not allow. Raises `BadRequestError`, which names the first."""
     if len(metadata) > MAX_METADATA_PAIRS:

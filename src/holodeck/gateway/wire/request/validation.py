@@ -123,7 +123,7 @@ def _refuse_declared(problem: ErrorDetails, where: str, model: type[APIModel]) -
     at = where + limits.get("at", "")
     match problem["type"]:
         case "unknown":
-            refuse_unknown(f"{where}.{limits['key']}")
+            refuse_unknown(f"{where}.{limits['key']}" if where else limits["key"])
         case "none_required" | "unsupported":
             reasons = refusal_reasons(list_rows(model))
             refuse_unsupported(at, reasons.get(at, problem["msg"]))
