@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import resolve_past_requests
 from holodeck.gateway.continuation.call_outputs import without_orphan_outputs
@@ -255,5 +256,5 @@ def check_context_size(size: int, max_bytes: int, param: str) -> None:
 
 def context_too_long_error(reason: str, param: str) -> APIError:
     """Return the 400 for a context over a limit. A context is never shortened silently."""
-    message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
+    message = f"The context is too long: {reason}. Fold an earlier part of it with {COMPACT_PATH}."
     return APIError(400, message, kind="invalid_request", code="context_too_long", param=param)

@@ -1,4 +1,4 @@
-"""`/v1/responses/compact` and `/v1/responses/input_tokens`: a conversation as one sealed item, and its token count."""
+"""Routes that compact a conversation into one sealed item, and that count its tokens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.backends import Backend
@@ -55,7 +56,7 @@ class ContextEndpoints:
 
     @route(
         "POST",
-        "/v1/responses/compact",
+        COMPACT_PATH,
         id="compactConversation",
         tag="Responses",
         summary="Compact a conversation",

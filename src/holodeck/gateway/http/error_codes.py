@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
+
 ErrorGroup = Literal[
     "protocol", "caller", "operator", "limits", "budget", "drain", "load", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation", "idempotency",
@@ -329,7 +331,7 @@ ERROR_CODES = (
         "Send it back as it came, with the same key.",
         "input",
     ),
-    _refusal("context_too_long", "The conversation is too large.", "Compact it with `/v1/responses/compact`.", "input"),
+    _refusal("context_too_long", "The conversation is too large.", f"Compact it with `{COMPACT_PATH}`.", "input"),
     # Continuing.
     _refusal(
         None,

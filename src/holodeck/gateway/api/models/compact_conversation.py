@@ -15,6 +15,8 @@ from holodeck.gateway.api.models.create_response import (
     InputValue,
 )
 
+COMPACT_PATH = "/v1/responses/compact"
+
 
 class SizeEntry(CompactionEntry):
     """The one entry that `context_management` can have, about the size of the result."""

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/responses/compact`, and the `response.compaction` resource that answers it."""
+"""The body of a request to compact a conversation, and the `response.compaction` resource that answers it."""
 
 from __future__ import annotations
 

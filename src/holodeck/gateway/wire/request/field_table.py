@@ -259,4 +259,4 @@ COMPACT_FIELDS = (
     *(no_effect_row(name, OPTION_OF[name].example, "The summary has no prompt cache.") for name in CACHE_HINTS),
     refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
 )
-"""`POST /v1/responses/compact`."""
+"""The fields of a request to compact a conversation."""

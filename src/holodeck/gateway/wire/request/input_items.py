@@ -164,7 +164,7 @@ def _read_compaction(item: api.Compaction, entry: WireItem, where: str, into: In
 
 
 def _leave_out_repeated(items: list[Item], content: CompactionContent) -> None:
-    """Delete the messages right before a compaction that are in it: `/v1/responses/compact` returns both."""
+    """Delete the messages right before a compaction that are in it: its route returns both."""
     kept = list_kept_questions(content)
     while items and kept and isinstance(last := items[-1], Message) and last.role == "user":
         if list(map(part_to_wire, last.content)) != list(map(part_to_wire, kept[-1].content)):
