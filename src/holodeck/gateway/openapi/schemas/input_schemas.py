@@ -16,16 +16,15 @@ from holodeck.gateway.api.models.parts import (
     SentOutputText,
     SentRefusal,
 )
+from holodeck.gateway.api.models.tool_choice import AllowedTools, MCPServerReference, NamedReference
 from holodeck.gateway.api.models.tools import FunctionDefinition
 from holodeck.gateway.openapi.schemas.action_schemas import action_reference_schema
 from holodeck.gateway.openapi.schemas.hosted_schemas import hosted_reference_schema, hosted_tool_schema
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
-    array,
     body_of,
     choice,
-    constant,
     list_field_schemas,
     model_schema,
     model_schemas,
@@ -36,7 +35,6 @@ from holodeck.gateway.openapi.schemas.schema import (
 from holodeck.gateway.wire.request.tools import CHOICE_MODES, HOSTED_TOOL_TYPES
 from holodeck.lib.limits import (
     MAX_INPUT_TEXT_CHARS,
-    MAX_REQUEST_TOOLS,
 )
 
 LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
@@ -89,31 +87,16 @@ def tool_schemas() -> dict[str, Schema]:
 
 
 def _tool_choice_schemas() -> dict[str, Schema]:
-    named = body_of(
-        {"type": choice(("function", "custom")), "name": string(min_length=1), "namespace": string()},
-        "One of your tools.",
-        required=("type", "name"),
-    )
-    server = body_of(
-        {"type": constant("mcp"), "server_label": string(min_length=1), "name": string("Left out: any of its tools.")},
-        "A tool of an MCP server.",
-        required=("type", "server_label"),
-    )
+    server = MCPServerReference.__name__
     return {
-        "MCPServerReference": server,
-        "ToolReference": any_of(named, ref("MCPServerReference"), action_reference_schema(), hosted_reference_schema()),
+        server: model_schema(MCPServerReference),
+        "ToolReference": any_of(
+            model_schema(NamedReference), ref(server), action_reference_schema(), hosted_reference_schema()
+        ),
         "ToolChoice": any_of(
             choice(CHOICE_MODES),
             ref("ToolReference"),
-            body_of(
-                {
-                    "type": constant("allowed_tools"),
-                    "mode": choice(CHOICE_MODES),
-                    "tools": array(ref("ToolReference"), max_items=MAX_REQUEST_TOOLS, min_items=1),
-                },
-                "Only these tools.",
-                required=("type", "tools"),
-            ),
+            model_schema(AllowedTools),
             about="Whether the model may, must or must not call tools, and which.",
         ),
     }

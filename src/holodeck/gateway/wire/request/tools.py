@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast, get_args
 
 import orjson
 
+from holodeck.gateway.api.model import APIModel
+from holodeck.gateway.api.models.tool_choice import (
+    AllowedTools,
+    ChoiceMode,
+    MCPServerReference,
+    NamedReference,
+    TypeReference,
+)
 from holodeck.gateway.api.models.tools import (
     ACTION_MODELS,
     CustomTool,
@@ -24,7 +32,6 @@ from holodeck.gateway.api.models.tools import (
 )
 from holodeck.gateway.wire.request.action_tools import ACTION_TOOLS, CHOICE_NAMES, ActionTool, build_action_spec
 from holodeck.gateway.wire.request.json_fields import (
-    JSONFields,
     refuse,
     refuse_choice,
     refuse_long_array,
@@ -33,7 +40,7 @@ from holodeck.gateway.wire.request.json_fields import (
 )
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request.schemas import RequestSchemas
-from holodeck.gateway.wire.request.validation import read_body
+from holodeck.gateway.wire.request.validation import read_body, require_kind
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_REQUEST_TOOLS
 from holodeck.lib.record import record
@@ -44,7 +51,7 @@ from holodeck.tools.mcp.names import normalize_tool_name
 _TEXT_ARGUMENT = "input"
 _NAMESPACE_SEPARATOR = "__"
 TOOL_SEARCH = "tool_search"
-CHOICE_MODES = ("none", "auto", "required")
+CHOICE_MODES = get_args(ChoiceMode)
 _TOOL_TYPES = ("function", "custom", "namespace", "mcp", *ACTION_TOOLS)
 _REFERENCE_KINDS = ("function", "custom", "mcp", *CHOICE_NAMES)
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -54,6 +61,12 @@ HOSTED_TOOL_TYPES: Mapping[str, str] = {
     **{kind: kind for kind in ("file_search", "code_interpreter", "image_generation")},
 }
 """The name of each hosted tool for the model and in `builtin_tools`, by its type in a request."""
+_REFERENCE_MODELS: Mapping[str, type[APIModel]] = {
+    "function": NamedReference,
+    "custom": NamedReference,
+    "mcp": MCPServerReference,
+    **dict.fromkeys((*CHOICE_NAMES, *HOSTED_TOOL_TYPES), TypeReference),
+}
 NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
 NOT_MAPPED = "No MCP tool is mapped to it here. The gateway's operator can do that, under 'builtin_tools'."
 _CODEX_ADVICE = ' In Codex, write web_search = "disabled" into config.toml.'
@@ -217,11 +230,9 @@ def read_tool_choice(value: object) -> RequestToolChoice:
         return RequestToolChoice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
     if not isinstance(value, dict):
         refuse_type("tool_choice", "a string or an object", value)
-    fields = JSONFields(value, "tool_choice")
-    kind = fields.require_text("type")
-    if kind == "allowed_tools":
-        return _read_allowed_tools(fields, value)
-    found = _read_tool_reference(fields, kind, (*_REFERENCE_KINDS, "allowed_tools"))
+    if value.get("type") == "allowed_tools":
+        return _read_allowed_tools(value)
+    found = _read_tool_reference(value, "tool_choice", (*_REFERENCE_KINDS, "allowed_tools"))
     echo = dict(value)
     return (
         RequestToolChoice(function=found, echo=echo)
@@ -356,31 +367,25 @@ def _check_unique_names(names: list[str], field_name: str) -> None:
         refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")
 
 
-def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> RequestToolChoice:
-    mode = fields.get_choice("mode", CHOICE_MODES) or "auto"
-    if not fields.has("tools"):
-        fields.refuse_missing("tools")
-    allowed = []
-    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
-        allowed.append(_read_tool_reference(entry, entry.require_text("type"), _REFERENCE_KINDS))
-    fields.refuse_unread()
+def _read_allowed_tools(value: Mapping[str, Any]) -> RequestToolChoice:
+    choice = read_body(AllowedTools, value, "tool_choice")
+    allowed = tuple(
+        _read_tool_reference(entry, f"tool_choice.tools[{index}]", _REFERENCE_KINDS)
+        for index, entry in enumerate(choice.tools)
+    )
     if not allowed:
         refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
-    mode = cast(Literal["auto", "required", "none"], mode)
-    return RequestToolChoice(mode=mode, allowed=tuple(allowed), echo={**value, "mode": mode})
+    mode = choice.mode or "auto"
+    return RequestToolChoice(mode=mode, allowed=allowed, echo={**value, "mode": mode})
 
 
-def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
-    if kind in ("function", "custom"):
-        name = fields.require_text("name", may_be_empty=False)
-        found: str | tuple[str, str | None] = model_tool_name(name, fields.get_text("namespace"))
-    elif kind == "mcp":
-        found = (fields.require_text("server_label", may_be_empty=False), fields.get_text("name"))
-    elif kind in CHOICE_NAMES:
-        found = CHOICE_NAMES[kind]
-    elif kind in HOSTED_TOOL_TYPES:
-        found = HOSTED_TOOL_TYPES[kind]
-    else:
-        refuse_choice(fields.path_of("type"), kind, kinds)
-    fields.refuse_unread()
-    return found
+def _read_tool_reference(entry: object, where: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
+    """Read the object at `where` that names a tool. `kinds`: the types that a refusal lists."""
+    model = require_kind(entry, where, _REFERENCE_MODELS, listed=kinds)
+    found = read_body(model, entry, where)
+    if isinstance(found, NamedReference):
+        return model_tool_name(found.name, found.namespace)
+    if isinstance(found, MCPServerReference):
+        return found.server_label, found.name
+    kind: str = cast(TypeReference, found).type
+    return CHOICE_NAMES.get(kind) or HOSTED_TOOL_TYPES[kind]

@@ -6,7 +6,7 @@ is not supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -57,8 +57,18 @@ def read_body(model: type[Model], body: object, where: str = "", context: object
     return read
 
 
-def require_kind(value: object, where: str, models: Mapping[str, type[APIModel]], key: str = "type") -> type[APIModel]:
-    """Return the model of the object at `where`, which one of its members names. Raises `BadRequestError`."""
+def require_kind(
+    value: object,
+    where: str,
+    models: Mapping[str, type[APIModel]],
+    key: str = "type",
+    *,
+    listed: Collection[str] = (),
+) -> type[APIModel]:
+    """Return the model of the object at `where`, which one of its members names. Raises `BadRequestError`.
+
+    `listed`: what a refusal lists, if that is not all.
+    """
     if not isinstance(value, dict):
         refuse_type(where, "an object", value)
     kind, at = value.get(key), f"{where}.{key}"
@@ -67,7 +77,7 @@ def require_kind(value: object, where: str, models: Mapping[str, type[APIModel]]
     if not isinstance(kind, str):
         refuse_type(at, "a string", kind)
     if kind not in models:
-        refuse_choice(at, kind, tuple(models))
+        refuse_choice(at, kind, listed or tuple(models))
     return models[kind]
 
 
