@@ -1,7 +1,8 @@
 """The body of `POST /v1/chat/completions`, without the generation options.
 
 Those are declared in `models/generation.py`; other members of the body are extra parameters, which the operator allows.
-The entries of `messages` and `tools`, and the values of `tool_choice` and `response_format`, are read by `wire/chat`.
+The entries of `messages` and `tools` are declared in `chat_messages.py`, `response_format` in `text_format.py`: each is
+read by its model, after the rest of the body. The values of `tool_choice` are read by `wire/chat`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The body of `POST /v1/messages`, and of the request that counts its tokens, without most generation options.
 
 Those are declared in `models/generation.py`; other members of the body are extra parameters, which the operator allows.
-The entries of `messages`, `tools`, `mcp_servers` and `context_management.edits`, and the blocks of `system`, are read
-by `wire/messages`.
+The entries of `messages` are declared in `message_blocks.py`, and read one by one. Those of `tools`, `mcp_servers` and
+`context_management.edits` are read by `wire/messages`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The body of `POST /v1/responses`, and of messages of a WebSocket, without the generation options.
 
 Those are declared in `models/generation.py`; other members of the body are extra parameters, which the operator allows.
-Its tools are declared in `tools.py` and `mcp_tool.py`, since they are read one by one, after the rest of the body. The
-values of `input`, `tool_choice` and `text.format` are read by `wire/request`.
+Items of `input`, tools, `tool_choice` and `text.format` are declared in modules of their own (`input_items.py`,
+`tools.py`, `mcp_tool.py`, `tool_choice.py`, `text_format.py`): each is read by its model, after the rest of the body.
 """
 
 from __future__ import annotations
