@@ -530,9 +530,9 @@ class Background:
         """Fail a response. `stage`: of its work; not read here, where DBOS may take that for a step of the work."""
         record = await self._store.get(response_id, caller_id)
         if record is not None:
-            log.error("gateway.not_recovered", response=response_id, reason=reason)
             await self._release_unstarted(record, stage)
             await end_response(self._store, record, "failed", reason)
+            log.error("gateway.not_recovered", response=response_id, reason=reason)
 
     async def _read_stage(self, response_id: str) -> Stage:
         if self._engine is None:
