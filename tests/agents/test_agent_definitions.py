@@ -13,7 +13,21 @@ from typing import Any
 import pytest
 from async_tests import async_test
 
-from holodeck import LLM, Agent, ConfigError, MCPServer, OAuthClientCredentials, RunContext, tool
+from holodeck import (
+    LLM,
+    Agent,
+    ConfigError,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    MCPServer,
+    Message,
+    OAuthClientCredentials,
+    RunContext,
+    TextContent,
+    tool,
+)
+from holodeck.models.items import text_message
 from holodeck.models.model_io import ModelRequest
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -275,13 +289,50 @@ def test_wrong_agents_are_refused(keys: dict[str, Any], message: str) -> None:
 # Own models
 
 
-@pytest.mark.parametrize("option", ["history", "question"])
 @async_test
-async def test_a_conversation_of_the_wrong_form_is_refused_and_not_dropped(option: str) -> None:
+async def test_messages_of_openai_programs_are_accepted_as_history_and_as_question() -> None:
     model = ScriptedModel(say("Hello."))
-    wrong: Any = [{"role": "user", "content": "I am Ada."}]
-    with pytest.raises(ConfigError, match=rf"{option}\[0\] is a dict.*history=result.history"):
-        await (Agent(model).run("Hi", history=wrong) if option == "history" else Agent(model).run(wrong))
+    asked = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    history: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "I am Ada."}]},
+        {"role": "assistant", "content": None, "tool_calls": [asked], "refusal": None},
+        {"role": "tool", "tool_call_id": "call_1", "content": "found"},
+    ]
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}}
+    await Agent(model).run([{"role": "user", "content": [image]}], history=history)
+    assert model.requests[0].items == (
+        text_message("system", "Be brief."),
+        text_message("user", "I am Ada."),
+        FunctionCall(call_id="call_1", name="find", arguments="{}"),
+        FunctionCallOutput(call_id="call_1", content=(TextContent(text="found"),)),
+        Message(role="user", content=(ImageLink(url="data:image/png;base64,AA==", detail="low"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([{"content": "I am Ada."}], r"\[0\] is a dict without a 'role'.*history=result.history"),
+        ([("user", "I am Ada.")], r"\[0\] is a tuple.*history=result.history"),
+        ({"role": "user", "content": "I am Ada."}, "is a dict: give a list of items"),
+        (5, "is a int: give a list of items"),
+        ([{"role": "user"}], r"\[0\].content is missing: give a text"),
+        ([{"role": "person", "content": "I am Ada."}], "role is 'person'. Roles: 'system'"),
+        ([{"role": "user", "parts": ["I am Ada."]}], "has 'parts'"),
+        ([{"role": "user", "content": [{"type": "input_file"}]}], "of the type 'input_file'"),
+        ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text is missing: give a text"),
+        ([{"role": "tool", "content": "found"}], "tool_call_id is missing"),
+        ([{"role": "assistant", "tool_calls": [{"id": "call_1"}]}], "is no call of a function"),
+    ],
+)
+@async_test
+async def test_a_conversation_of_the_wrong_form_is_refused_and_not_dropped(wrong: Any, message: str) -> None:
+    model = ScriptedModel(say("Hello."))
+    with pytest.raises(ConfigError, match=message):
+        await Agent(model).run("Hi", history=wrong)
+    with pytest.raises(ConfigError, match=message):
+        await Agent(model).run(wrong)
     assert model.requests == []
 
 

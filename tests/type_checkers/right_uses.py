@@ -101,6 +101,8 @@ async def check_output(model: ModelProvider) -> None:
     assert_type((await numbers.run("Count")).output, list[int])
     again = await plain.run([Message(role="user", content=(TextContent(text="Hi"),))], history=result.history)
     assert_type(again.usage, Usage)
+    messages = [{"role": "user", "content": "I am Ada."}, {"role": "assistant", "content": "Hello, Ada."}]
+    await plain.run([{"role": "user", "content": "Hi"}], history=messages)
     assert_type(again.error, Failure | None)
 
 

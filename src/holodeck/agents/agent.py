@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 from typing_extensions import TypedDict, Unpack
 
 from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
+from holodeck.agents.conversation_items import GivenItem, read_items, read_question
 from holodeck.agents.event_loops import SharedInstance, run_in_background
 from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation, RunContext
 from holodeck.agents.models import BorrowedModel, parse_model
@@ -31,9 +32,8 @@ from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.cassettes.active import make_id
 from holodeck.lib.errors import ConfigError, SessionConflictError
-from holodeck.lib.escape import replace_surrogates
 from holodeck.models.events import Event, OutputT, RunFinished, RunResult
-from holodeck.models.items import Item, text_message
+from holodeck.models.items import Item
 from holodeck.models.llm import LLM
 from holodeck.models.run_limits import RunLimits
 from holodeck.providers.base import ModelProvider
@@ -212,20 +212,25 @@ class Agent(Generic[DepsT, OutputT]):
         """The functions and MCP servers that the program gave; those of a file are not among them."""
         return (*self._spec.functions, *self._spec.servers)
 
-    async def run(self, question: str | Sequence[Item], **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutputT]:
-        """Run to the end and return the result: `result.output` is the answer."""
+    async def run(
+        self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
+    ) -> RunResult[OutputT]:
+        """Run to the end and return the result: `result.output` is the answer.
+
+        `question`: a text, or items: messages, or dictionaries of role and content.
+        """
         async with aclosing(self._stream(question, options, is_streamed=False)) as events:
             async for event in events:
                 if isinstance(event, RunFinished):
                     return event.result
         raise RuntimeError("a run always finishes")
 
-    def run_sync(self, question: str | Sequence[Item], **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutputT]:
+    def run_sync(self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]) -> RunResult[OutputT]:
         """Do as `run` does, and wait for the result, also where an event loop runs already, as in a notebook."""
         return run_in_background(self.run(question, **options))
 
     async def stream(
-        self, question: str | Sequence[Item], **options: Unpack[RunOptions[DepsT]]
+        self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
     ) -> AsyncGenerator[Event[OutputT], None]:
         """Run and yield the events as they happen, `RunFinished` last. Closing the iterator cancels the run."""
         async with aclosing(self._stream(question, options, is_streamed=True)) as events:
@@ -233,21 +238,17 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
 
     async def _stream(
-        self, question: str | Sequence[Item], options: RunOptions[DepsT], *, is_streamed: bool
+        self, question: str | Sequence[GivenItem], options: RunOptions[DepsT], *, is_streamed: bool
     ) -> AsyncGenerator[Event[OutputT], None]:
         from holodeck.agents.durable import RunQuestion
 
         self._check_options(options)
-        asked = (
-            (text_message("user", replace_surrogates(question)),)
-            if isinstance(question, str)
-            else _check_items("question", question)
-        )
+        asked = read_question(question)
         session, history = options.get("session"), options.get("history", ())
         if session is not None and history:
             raise ConfigError("A run has a 'session' or a 'history', not both: a session is the history of its runs.")
         run = RunQuestion(
-            id=options.get("run_id") or make_id("run"), question=asked, history=_check_items("history", history)
+            id=options.get("run_id") or make_id("run"), question=asked, history=read_items("history", history)
         )
         async with self._open_run(run, options, is_streamed=is_streamed) as events:
             async for event in events:
@@ -422,17 +423,6 @@ def _go_on_with(session: Session, items: Sequence[Item], run: RunQuestion) -> Ru
             "the session: its result has the conversation in 'history'."
         )
     return replace(run, history=tuple(items))
-
-
-def _check_items(name: str, items: Sequence[Item]) -> tuple[Item, ...]:
-    """Return the items as a tuple. Raises `ConfigError` for what is none: providers would leave it out."""
-    for index, item in enumerate(items):
-        if not isinstance(item, Item):
-            raise ConfigError(
-                f"{name}[{index}] is a {type(item).__name__}, which is no item of a conversation. "
-                "Did you mean history=result.history, of the run before?"
-            )
-    return tuple(items)
 
 
 load_agent = Agent.from_file

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pydantic
 from typing_extensions import TypedDict
 
+from holodeck.agents.conversation_items import GivenItem
 from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation
 from holodeck.agents.models import describe_problems, parse_model
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.record import record
-from holodeck.models.items import Item
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
@@ -185,8 +185,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
 
     deps: DepsT
     """The object that tools and hooks find in their context."""
-    history: Sequence[Item]
-    """The conversation before the question: `history` of an earlier result."""
+    history: Sequence[GivenItem]
+    """The conversation before the question: `history` of an earlier result, or dictionaries of role and content."""
     session: Session
     """The conversation that the run goes on with and is appended to, instead of `history`."""
     durable: bool
