@@ -203,6 +203,16 @@ class CallRules:
     """False for a call that stays inside this process."""
 
 
+@record
+class ToolOffer:
+    """The tools of an executor at one time. It never changes: all runs that are offered the same tools share it."""
+
+    specs: Sequence[ToolSpec]
+    by_name: Mapping[str, ToolSpec]
+    targets: Mapping[str, tuple[str, str] | None]
+    """By name, the server and the tool behind it."""
+
+
 class CallRecorder(Protocol):
     """Records the calls of one run for its operator: each before it is executed, and its outcome after that."""
 
@@ -256,9 +266,10 @@ class ToolExecutor(ABC):
         """Return the server and the tool behind a name of the latest `specs`, which can change its meaning."""
         return "", name
 
-    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
-        """Return `target_of` each of the latest `specs`, in their order."""
-        return [self.target_of(spec.name) for spec in specs]
+    def find_offer(self, specs: Sequence[ToolSpec]) -> ToolOffer:
+        """Return the latest `specs` by name, with `target_of` each of them."""
+        by_name = {spec.name: spec for spec in reversed(specs)}
+        return ToolOffer(specs=specs, by_name=by_name, targets={name: self.target_of(name) for name in by_name})
 
     def find_bound_target(self, call: ToolCall) -> CallTarget | None:
         """Return the target of a call that is bound to one, although its tool is not on offer any more."""

@@ -137,7 +137,7 @@ class ResourceReader(ToolExecutor):
     def has_new_servers(self) -> bool:
         """Return whether `offer_servers` would change the tool."""
         servers = self._browsable.browsable_servers() if self._browsable is not None else ()
-        return any(server not in self._described_servers for server in servers)
+        return bool(servers) and not set(servers).issubset(self._described_servers)
 
     async def offer_servers(self, *, names: Collection[str]) -> None:
         """Offer the resources of the servers that are available now. `names`: the other tools that are offered."""

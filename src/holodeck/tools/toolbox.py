@@ -77,16 +77,17 @@ class Toolbox:
         self._reader = reader
         self._resources = resources
         own: list[ToolExecutor | None] = [reader, resources]
-        self._executors: tuple[ToolExecutor, ...] = (*executors, *(each for each in own if each is not None))
+        self._given = executors
+        self._executors: tuple[ToolExecutor, ...] = (*executors, *[each for each in own if each is not None])
         self._client_functions: Mapping[str, ToolSpec] = {spec.name: spec for spec in client_functions}
         self._routes: dict[str, ToolExecutor] = {}
-        self._specs: dict[str, ToolSpec] = dict(self._client_functions)
+        self._specs: Mapping[str, ToolSpec] = self._client_functions
         self._offers: list[Sequence[ToolSpec]] = []
         """The latest `specs` of each executor, which return the same object while nothing has changed."""
         self._offered: tuple[ToolSpec, ...] = tuple(client_functions)
-        self._targets: dict[str, tuple[str, str] | None] = {}
+        self._targets: Mapping[str, tuple[str, str] | None] = {}
         """By name, the target of the tool when the name was first offered."""
-        self._latest_specs: dict[str, ToolSpec] = {}
+        self._latest_specs: Mapping[str, ToolSpec] = {}
         """By name, the tool as it was offered last in this run, also while it is not offered."""
         self._changed: set[str] = set()
         """Names of tools that the model saw with another description or other parameters in this run."""
@@ -97,6 +98,8 @@ class Toolbox:
 
     async def collect_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
+        if not self._executors:
+            return self._offered
         # Sequential: only MCP servers take time to list, and all of them are behind one executor.
         offers: list[Sequence[ToolSpec]] = []
         for executor in self._executors:
@@ -117,26 +120,42 @@ class Toolbox:
         return self._offered
 
     def _route_names(self, offers: list[Sequence[ToolSpec]]) -> None:
+        filled = [(executor, offer) for executor, offer in zip(self._executors, offers, strict=True) if offer]
+        if len(filled) == 1 and not self._offers and not self._client_functions:
+            # Nothing can be shadowed or have changed: the run takes the offer as all other runs do, as a whole.
+            executor, offer = filled[0]
+            whole = executor.find_offer(offer)
+            self._specs = self._latest_specs = whole.by_name
+            self._targets, self._routes = whole.targets, dict.fromkeys(whole.by_name, executor)
+            self._offers, self._offered = offers, tuple(offer)
+            return
+        self._merge_offers(offers)
+
+    def _merge_offers(self, offers: list[Sequence[ToolSpec]]) -> None:
         specs: dict[str, ToolSpec] = dict(self._client_functions)
         routes: dict[str, ToolExecutor] = {}
-        known = set(self._targets.values())
+        self._targets = targets = dict(self._targets)
+        self._latest_specs = latest_specs = dict(self._latest_specs)
+        known = set(targets.values())
         known_servers = {target[0] for target in known if target is not None and target[0]}
         for executor, offer in zip(self._executors, offers, strict=True):
-            for spec, target in zip(offer, executor.targets_of(offer), strict=True):
+            found = executor.find_offer(offer).targets
+            for spec in offer:
+                target = found[spec.name]
                 if spec.name in specs:
                     if spec.name not in routes or routes[spec.name] is not executor:
                         log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)
                     continue
-                if self._targets.setdefault(spec.name, target) != target:
+                if targets.setdefault(spec.name, target) != target:
                     log.warning("tools.name_moved", tool=spec.name)
                     continue
                 if target is not None and target[0] in known_servers and target not in known:
                     log.warning("tools.added", tool=spec.name, server=target[0])
                     self._added[spec.name] = target[0]
-                latest = self._latest_specs.setdefault(spec.name, spec)
+                latest = latest_specs.setdefault(spec.name, spec)
                 if latest is not spec and latest != spec:
                     log.warning("tools.changed", tool=spec.name)
-                    self._latest_specs[spec.name] = spec
+                    latest_specs[spec.name] = spec
                     self._changed.add(spec.name)
                 specs[spec.name] = spec
                 routes[spec.name] = executor
@@ -157,7 +176,7 @@ class Toolbox:
 
     def find_unavailable(self) -> dict[str, MissingServer]:
         """Return the servers that are unavailable now, by name."""
-        return {server.name: server for executor in self._executors for server in executor.missing_servers()}
+        return {server.name: server for executor in self._given for server in executor.missing_servers()}
 
     def is_client_function(self, name: str) -> bool:
         """Return True for a function that the client executes itself."""
@@ -235,7 +254,7 @@ class Toolbox:
 
     def forget_offer(self, name: str) -> None:
         """Record that the model knows of a change that the next offer will have: it was told by a result."""
-        self._latest_specs.pop(name, None)
+        self._latest_specs = {each: spec for each, spec in self._latest_specs.items() if each != name}
 
     def may_repeat(self, name: str) -> bool:
         """Return True for a tool that may be run twice without harm."""

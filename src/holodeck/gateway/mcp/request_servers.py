@@ -47,10 +47,11 @@ from holodeck.tools.executor import (
     ToolCall,
     ToolExecutor,
     ToolKind,
+    ToolOffer,
     ToolResult,
 )
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
-from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute, find_targets
+from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute, build_offer
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.protocol.peer import Peer
@@ -107,6 +108,8 @@ class RequestServers(ToolExecutor):
         self._hosted_targets = {each.target for each in self._hosted.values()}
         self._configured = self._executor = executor
         self._routes: Mapping[str, ToolRoute] = {}
+        self._offer: ToolOffer | None = None
+        """All tools that the servers had at the latest `specs`, which all requests without declarations share."""
         self._targets: dict[str, tuple[str, str]] = {}
         """The targets of pending calls, by the ids of the calls."""
         self._changed_since_approval: set[str] = set()
@@ -141,6 +144,11 @@ class RequestServers(ToolExecutor):
     def kind(self) -> ToolKind:
         return ToolKind.MCP
 
+    @property
+    def has_servers(self) -> bool:
+        """Whether the request sees any server, available or not."""
+        return bool(self._executor.selected) or bool(self._request_declared)
+
     async def specs(self) -> tuple[ToolSpec, ...]:
         if not self._request_declared:
             return await self._read_specs()
@@ -148,8 +156,9 @@ class RequestServers(ToolExecutor):
             return await self._read_specs()
 
     async def _read_specs(self) -> tuple[ToolSpec, ...]:
-        specs = await self._executor.specs()
-        self._routes = self._executor.routes
+        executor = self._executor
+        specs = await executor.specs()
+        self._routes, self._offer = executor.routes, executor.offer
         if self._hosted:
             specs = self._rename_hosted_tools(specs)
         return tuple(spec for spec in specs if self._is_visible(spec.name)) if self._declared else specs
@@ -193,8 +202,9 @@ class RequestServers(ToolExecutor):
         route = self._routes.get(name)
         return None if route is None else route.target
 
-    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
-        return find_targets(self._routes, specs)
+    def find_offer(self, specs: Sequence[ToolSpec]) -> ToolOffer:
+        offer = self._offer
+        return offer if offer is not None and specs is offer.specs else build_offer(self._routes, specs)
 
     def find_bound_target(self, call: ToolCall) -> CallTarget | None:
         """Return the server and the tool that a call goes to, with the host of a server that is declared by URL."""
@@ -327,7 +337,7 @@ class RequestServers(ToolExecutor):
 
     async def check_required(self) -> None:
         """Raise the 503 for a server that the operator requires and that is not available."""
-        if not any(offer.server.config.required for offer in self._executor.selected.values()):
+        if not [offer for offer in self._executor.selected.values() if offer.server.config.required]:
             return
         await self.specs()
         for server in self.missing_servers():

@@ -225,7 +225,7 @@ class RunBuilder:
         pending = continuation.decisions.run and await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
         recorder = self._build_recorder(backend, run_id, caller.id, door) if self._audit.is_enabled else None
-        toolbox = self._build_toolbox(request, backend, servers, recorder)
+        toolbox = self._build_toolbox(request, backend, servers, recorder, has_pending=bool(pending))
         if choice.mode == "required":
             await _check_required_choice(choice, toolbox)
         model_request = _build_model_request(request, backend, context, choice, run_id=run_id, caller_id=caller.id)
@@ -306,15 +306,23 @@ class RunBuilder:
         )
 
     def _build_toolbox(
-        self, request: ResponseRequest, backend: Backend, servers: RequestServers, recorder: RunRecorder | None
+        self,
+        request: ResponseRequest,
+        backend: Backend,
+        servers: RequestServers,
+        recorder: RunRecorder | None,
+        *,
+        has_pending: bool,
     ) -> Toolbox:
+        """Return the tools of a run. One that can run none here has no executors, and no readers of their results."""
+        runs_tools = has_pending or bool(backend.functions) or servers.has_servers
         return Toolbox(
-            [*backend.functions, servers],
+            [*backend.functions, servers] if runs_tools else (),
             checker=self.argument_checker,
             client_functions=request.tools.functions,
-            reader=ResultReader(budget=self._budget),
-            resources=ResourceReader(servers),
-            needs_approval=servers.needs_approval_first,
+            reader=ResultReader(budget=self._budget) if runs_tools else None,
+            resources=ResourceReader(servers) if runs_tools else None,
+            needs_approval=servers.needs_approval_first if runs_tools else None,
             is_valid_call=request.tools.is_valid_action if request.tools.aliases else None,
             recorder=recorder,
             approver=servers.approver,

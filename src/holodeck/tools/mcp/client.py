@@ -222,12 +222,15 @@ class MCPClient:
         connection = await self._supervisor.get_connection()
         return list((await self._lists.tools.get_current(connection.session)).items)
 
-    def find_current_tools(self) -> list[MCPToolInfo] | None:
-        """Return what `list_tools` would return without a request to the server; None if it needs one."""
+    def find_current_tools(self) -> Sequence[MCPToolInfo] | None:
+        """Return what `list_tools` would return without a request to the server; None if it needs one.
+
+        It is the same object until the list is fetched again.
+        """
         connection = self._supervisor.live_connection
         if connection is None or not self.config.load_tools or not self._lists.tools.is_fresh(connection.session):
             return None
-        return list(self._lists.tools.listing.items)
+        return self._lists.tools.listing.items
 
     async def list_prompts(self) -> list[MCPPromptInfo]:
         """Return the current prompts; none with `load_prompts: false`. Raises MCPError."""

@@ -28,6 +28,7 @@ from holodeck.tools.executor import (
     ToolCall,
     ToolExecutor,
     ToolKind,
+    ToolOffer,
     ToolResult,
 )
 from holodeck.tools.mcp.call_limit import QUEUE_PHASE
@@ -68,10 +69,13 @@ class ToolRoute:
         return CallRules(target=target, needs_approval=needs_approval(self.server.config, self.tool))
 
 
-def find_targets(routes: Mapping[str, ToolRoute], specs: Sequence[ToolSpec]) -> list[tuple[str, str] | None]:
-    """Return the target of each tool, None for one without a route: an offer of 1,000 tools takes one call."""
-    found = [routes.get(spec.name) for spec in specs]
-    return [None if route is None else route.target for route in found]
+def build_offer(routes: Mapping[str, ToolRoute], specs: Sequence[ToolSpec]) -> ToolOffer:
+    """Return tools by name, with the targets of their routes: an offer of 1,000 tools takes one call."""
+    by_name = {spec.name: spec for spec in specs}
+    return ToolOffer(specs=specs, by_name=by_name, targets={name: routes[name].target for name in by_name})
+
+
+_NO_OFFER = build_offer({}, ())
 
 
 class MCPExecutor(ToolExecutor):
@@ -99,7 +103,9 @@ class MCPExecutor(ToolExecutor):
         self._routes: Mapping[str, ToolRoute] = {}
         """Replaced as a whole, never mutated: a reader of `routes` has a snapshot."""
         self._latest_lists: list[tuple[ServerTools, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
-        """The lists behind `_specs`: every turn of a model asks for an offer, and the lists rarely change."""
+        """The lists behind `offer`: every turn of a model asks for one, and the lists rarely change."""
+        self.offer = _NO_OFFER
+        """The latest offer, which is replaced as a whole."""
         self._specs: tuple[ToolSpec, ...] = ()
         self._allows_tool: ToolFilter | None = None
         self._logged_names: dict[str, str] | None = {}
@@ -185,6 +191,8 @@ class MCPExecutor(ToolExecutor):
         The first offer waits for each server up to its discovery timeout; later ones do not wait again.
         """
         selected = self.selected
+        if self._is_unchanged():
+            return self._specs
         await self._request_listings(selected.values())
         found = [
             (offer, self._filter_tools(offer) if name in selected else [], offer.latest_tools)
@@ -207,7 +215,18 @@ class MCPExecutor(ToolExecutor):
             self._routes = {route.spec.name: route for route in routes}
             self._latest_lists = found
             self._specs = tuple(route.spec for route in self._routes.values())
+            self.offer = build_offer(self._routes, self._specs)
         return self._specs
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the latest offer is that of now, and no server has to be asked for that."""
+        if len(self._latest_lists) != len(self.server_tools):
+            return False
+        selected = self.selected
+        for offer, _, latest in self._latest_lists:
+            if offer.latest_tools is not latest or (offer.server.name in selected and not offer.is_unchanged()):
+                return False
+        return True
 
     def can_execute(self, name: str) -> bool:
         return name in self._routes
@@ -226,8 +245,8 @@ class MCPExecutor(ToolExecutor):
         route = self._routes.get(name)
         return None if route is None else route.target
 
-    def targets_of(self, specs: Sequence[ToolSpec]) -> Sequence[tuple[str, str] | None]:
-        return find_targets(self._routes, specs)
+    def find_offer(self, specs: Sequence[ToolSpec]) -> ToolOffer:
+        return self.offer if specs is self.offer.specs else build_offer(self._routes, specs)
 
     def may_repeat(self, name: str) -> bool:
         """Return True for a tool that the definition of its server calls idempotent."""
@@ -283,14 +302,15 @@ class MCPExecutor(ToolExecutor):
 
     def browsable_servers(self) -> tuple[str, ...]:
         """Return the selected servers whose resources models may read, as far as they are available now."""
-        return tuple(
+        names = [
             name
             for name, offer in self.selected.items()
             if offer.server.config.load_resources
             and offer.failure is None
             and offer.server.has_resources
             and may_browse_resources(offer.server.config, READ_RESOURCE_TOOL)
-        )
+        ]
+        return tuple(names)
 
     async def list_resources(self, server: str) -> tuple[ResourceEntry, ...] | None:
         """Return the resources and templates of a server; None if it cannot list them."""

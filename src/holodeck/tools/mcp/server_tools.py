@@ -70,6 +70,8 @@ class ServerTools:
         self._refresh_task: asyncio.Task[None] | None = None
         self._listing_task: asyncio.Task[list[MCPToolInfo]] | None = None
         self._tools: Sequence[MCPToolInfo] = ()
+        self._applied: Sequence[MCPToolInfo] | None = None
+        """The list of the server from which `_tools` are."""
         self.latest_tools: Sequence[MCPToolInfo] | None = None
         """The latest list, also while the server is unavailable; None before the first one."""
         self._pause = 0.0
@@ -132,6 +134,11 @@ class ServerTools:
                 return None
             self._start_listing()
         return None if self._was_waited_for else self._listing_task
+
+    def is_unchanged(self) -> bool:
+        """Return whether `request_listing` has nothing to do: the server is available, and its list is still valid."""
+        is_settled = self._listing_task is None and self._revival_task is None and self.failure is None
+        return is_settled and not self._was_missed and self.server.find_current_tools() is self._applied
 
     def mark_waited(self) -> None:
         """Record that an offer has waited for this list for the full discovery timeout; later offers do not wait."""
@@ -217,7 +224,8 @@ class ServerTools:
 
     def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
         has_changed, self._was_missed = self._was_missed, False
-        self._tools, self.failure = tools[: self._max_tools], None
+        self._applied, self.failure = tools, None
+        self._tools = tools if self._max_tools is None else tools[: self._max_tools]
         if self.latest_tools is not None and self._tools != self.latest_tools:
             self._report_changed_tools(self.latest_tools)
         self.latest_tools = self._tools
