@@ -39,6 +39,7 @@ from holodeck.lib.ids import MakeId, new_id
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
 from holodeck.lib.record import record
 from holodeck.lib.tasks import ScopedTask
+from holodeck.lib.tracing import Span, tracers
 from holodeck.models.events import (
     Cause,
     Event,
@@ -58,7 +59,7 @@ from holodeck.models.items import (
     apply_compaction,
     place_outputs_after_calls,
 )
-from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice, ToolSpec
+from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
 from holodeck.models.price import Price
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.retry import LongRetrying
@@ -168,7 +169,8 @@ class Run:
         runs. A `HoloDeckError` becomes a result with the status `failed`. Any other exception is a bug: it becomes such
         a result in the log, and is raised again. A cancelled run has its `RunFinished`, too.
         """
-        return _Execution(self, log, before_calls).execute()
+        execution = _Execution(self, log, before_calls)
+        return execution.execute_traced() if tracers else execution.execute()
 
 
 class _Execution:
@@ -207,29 +209,33 @@ class _Execution:
     def items(self) -> Sequence[Item]:
         return self._items
 
-    async def execute(self) -> RunResult:
+    async def execute_traced(self) -> RunResult:
+        with tracing.start_run_span(self._request, self._model.name) as span:
+            return await self.execute(span)
+
+    async def execute(self, span: Span | None = None) -> RunResult:
         self._log.append(RunStarted(run_id=self._request.run_id, model=self._model.name))
         result: RunResult | None = None
-        with tracing.start_run_span(self._request, self._model.name) as span:
-            try:
-                has_deadline = self._request.max_seconds is not None
-                result = await (self._run_until_deadline() if has_deadline else self._run_turns())
-            except Exception as error:
-                # Steps that run side by side raise an `ExceptionGroup`.
-                cause = _first_cause(error)
-                if isinstance(cause, ModelError) and cause.code == BUDGET_EXCEEDED and self._calls:
-                    # Not a failure, which a client repeats as a whole: tools have acted.
-                    result = self._build_result("incomplete", reason=str(cause), cause=BUDGET_EXCEEDED)
-                elif isinstance(cause, HoloDeckError):
-                    result = self._build_result("failed", error=_failure_of(cause, has_run_tools=self._calls > 0))
-                else:
-                    message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
-                    result = self._build_result("failed", error=Failure(code="run_error", message=message))
-                    raise
-            finally:
-                result = result or self._build_result("cancelled", reason="The run was cancelled.")
-                self._memory.release()
-                self._log.append(RunFinished(result=result))
+        try:
+            has_deadline = self._request.max_seconds is not None
+            result = await (self._run_until_deadline() if has_deadline else self._run_turns())
+        except Exception as error:
+            # Steps that run side by side raise an `ExceptionGroup`.
+            cause = _first_cause(error)
+            if isinstance(cause, ModelError) and cause.code == BUDGET_EXCEEDED and self._calls:
+                # Not a failure, which a client repeats as a whole: tools have acted.
+                result = self._build_result("incomplete", reason=str(cause), cause=BUDGET_EXCEEDED)
+            elif isinstance(cause, HoloDeckError):
+                result = self._build_result("failed", error=_failure_of(cause, has_run_tools=self._calls > 0))
+            else:
+                message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
+                result = self._build_result("failed", error=Failure(code="run_error", message=message))
+                raise
+        finally:
+            result = result or self._build_result("cancelled", reason="The run was cancelled.")
+            self._memory.release()
+            self._log.append(RunFinished(result=result))
+            if span is not None:
                 tracing.record_run_end(span, result)
         return result
 
@@ -248,7 +254,7 @@ class _Execution:
         if request.on_start is not None:
             await request.on_start(self)
         if request.pending:
-            await self._collect_specs(request.pending)
+            await self._collect_pending_specs(request.pending)
             # They were allowed when the model made them: a mode "none" is about the turns of this run.
             runner = self._build_call_runner(request.model.tool_choice.allowed)
             await self._execute_calls(list(request.pending), runner)
@@ -281,7 +287,8 @@ class _Execution:
 
     async def _build_model_request(self) -> ModelRequest:
         first, choice = self._request.model, self._choice
-        specs = await self._collect_specs()
+        collect = self._toolbox.collect_specs if self._server_wait is None else self._server_wait.collect_specs
+        specs = await collect()
         items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
         is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
         return (
@@ -290,38 +297,42 @@ class _Execution:
             else replace(first, items=items, tools=specs, tool_choice=choice, answered_by=self._answered_by)
         )
 
-    async def _collect_specs(self, calls: Sequence[FunctionCall] = ()) -> tuple[ToolSpec, ...]:
+    async def _collect_pending_specs(self, calls: Sequence[FunctionCall]) -> None:
         if self._server_wait is None:
-            return await self._toolbox.collect_specs()
-        return await self._server_wait.collect_specs(calls)
+            await self._toolbox.collect_specs()
+        else:
+            await self._server_wait.collect_specs(calls)
 
     async def _ask_model(self, request: ModelRequest, limit: int, append: AppendEvent) -> ModelTurn:
-        if self._turns == 1:
+        if self._turns == 1 and self._toolbox.missing:
             _check_required(self._toolbox)
         started = TurnStarted(turn=self._turns, tools=len(request.tools))
         append(started)
-        with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
-            ids = ItemIds(self._request.make_id)
-            answer = await stream_turn(
-                self._model,
-                request,
-                append,
-                ids,
-                limit=limit,
-                memory=self._memory,
-                on_restart=lambda: append(replace(started, is_restarted=True)),
-            )
-            tracing.record_answer(span, answer)
+        asked = stream_turn(
+            self._model,
+            request,
+            append,
+            ItemIds(self._request.make_id),
+            limit=limit,
+            memory=self._memory,
+            on_restart=lambda: append(replace(started, is_restarted=True)),
+        )
+        if tracers:
+            with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
+                answer = await asked
+                tracing.record_answer(span, answer)
+        else:
+            answer = await asked
         append(TurnFinished(turn=self._turns, usage=answer.usage))
-        needs_approval = (call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call))
+        needs_approval = [call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call)]
         return ModelTurn(answer=answer, needs_approval=frozenset(needs_approval))
 
     def _add_answer(self, answer: ModelAnswer) -> list[FunctionCall]:
         """Add an answer to the run and return the calls in it that are complete."""
-        self._usage += answer.usage
+        self._usage = self._usage + answer.usage if self._turns > 1 else answer.usage
         self._service_tier = answer.service_tier or self._service_tier
         self._answered_by = answer.answered_by
-        self._answer_bytes += sum(answer_size(item) for item in answer.items)
+        self._answer_bytes += sum([answer_size(item) for item in answer.items])
         if answer.finish in CUT_SHORT:
             # The last call may be half of one: none of them is run.
             self._items += [item for item in answer.items if not isinstance(item, FunctionCall)]

@@ -129,7 +129,7 @@ def _finish_answer(
     answered_by: str,
 ) -> ModelAnswer:
     """Append the finished items, and return the answer with them, after those from `before` the model was asked."""
-    items = tuple(ids.with_id(item) for item in answer.items)
+    items = tuple([ids.with_id(item) for item in answer.items])
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
     usage = answer.usage + spent if before else answer.usage
@@ -237,9 +237,15 @@ class ItemIds:
     def __init__(self, make_id: MakeId) -> None:
         self._make_id = make_id
         self.message = make_id("msg")
-        self.reasoning = make_id("rs")
+        self._reasoning = ""
         self._calls: dict[int, tuple[str, str, str]] = {}
         self._used: set[str] = set()
+
+    @property
+    def reasoning(self) -> str:
+        """The id of the reasoning, which few answers have."""
+        self._reasoning = self._reasoning or self._make_id("rs")
+        return self._reasoning
 
     def renew(self) -> ItemIds:
         """Return other ids, for a turn that begins anew."""

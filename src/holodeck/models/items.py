@@ -153,6 +153,8 @@ def place_outputs_after_calls(items: Sequence[Item]) -> tuple[Item, ...]:
     the order of their calls.
     """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
+    if not outputs:
+        return tuple(items)
     pending: dict[str, FunctionCallOutput] = {}
     early: set[str] = set()
     order: dict[str, int] = {}

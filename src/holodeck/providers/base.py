@@ -7,8 +7,9 @@ arrived, so that one wait serves many of them; `stream_in_batches` reads any mod
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from holodeck.lib.errors import ModelError
@@ -86,6 +87,10 @@ class ModelWrapper(BatchingModel):
     def __init__(self, inner: ModelProvider) -> None:
         self._inner = inner
         self.name = inner.name
+        self._stream_inner: Callable[[ModelRequest], Batches] = (
+            inner.stream_batches if isinstance(inner, BatchingModel) else partial(_stream_one_by_one, inner)
+        )
+        """Sends one request to the inner model, in batches."""
 
     @property
     def is_open(self) -> bool:

@@ -108,7 +108,8 @@ def _build_messages(request: ModelRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
-    last_question = max((i for i, item in enumerate(request.items) if _is_from_user(item)), default=-1)
+    questions = [i for i, item in enumerate(request.items) if isinstance(item, Message) and item.role == "user"]
+    last_question = questions[-1] if questions else -1
     # Reasoning is sent back only for the current question: servers that require it require it there.
     items = [item for i, item in enumerate(request.items) if i > last_question or not isinstance(item, Reasoning)]
     for speaker, group in groupby(items, key=_speaker):
@@ -127,14 +128,12 @@ def _speaker(item: Item) -> str:
     return "tool" if isinstance(item, FunctionCallOutput) else "assistant"
 
 
-def _is_from_user(item: Item) -> bool:
-    return isinstance(item, Message) and item.role == "user"
-
-
 def _build_message(message: Message) -> dict[str, Any]:
     # Few servers know the role "developer".
     role = "user" if message.role == "user" else "system"
     named = {"name": message.name} if message.name else {}
+    if len(message.content) == 1 and isinstance(message.content[0], TextContent):
+        return {"role": role, **named, "content": message.content[0].text}
     if all(isinstance(part, TextContent) for part in message.content):
         return {"role": role, **named, "content": message.text}
     return {"role": role, **named, "content": [_encode_part(part) for part in message.content]}
@@ -242,7 +241,7 @@ class ChatModel(HTTPModel):
         return build_chat_body(request, model=self.name, tools=self._encoded_tools, options=self._options)
 
     def stream_batches(self, request: ModelRequest) -> Batches:
-        return super().stream_batches(_without(request, self._refused))
+        return super().stream_batches(_without(request, self._refused) if self._refused else request)
 
     def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
         refused = find_refused_hints(error, _list_identifiers(request))
@@ -260,7 +259,7 @@ def _list_identifiers(request: ModelRequest) -> frozenset[str]:
 
 def _without(request: ModelRequest, names: frozenset[str]) -> ModelRequest:
     cleared: dict[str, Any] = dict.fromkeys(names)
-    return replace(request, **cleared) if names else request
+    return replace(request, **cleared)
 
 
 class ChatCompletions(ChatModel):

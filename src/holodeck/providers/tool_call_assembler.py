@@ -97,7 +97,7 @@ class ToolCallAssembler:
 
     def items(self) -> tuple[FunctionCall, ...]:
         """Return all complete calls, in the order in which they started."""
-        return tuple(call.item for call in self._calls)
+        return tuple([call.item for call in self._calls])
 
     @staticmethod
     def _announce(call: _AssembledCall) -> CallDelta:

@@ -160,8 +160,10 @@ class Responses:
                 return await self._reply_again(request, taken.key, taken.stored)
         if response_request.stream:
             return await self._stream_run(live)
-        async with live:
+        try:
             await live.run_to_end()
+        finally:
+            await live.close()
         if live.failure is not None:
             raise live.failure
         return _reply_of_run(live)
@@ -477,8 +479,10 @@ def _reply_of_run(live: LiveResponse) -> Reply:
     if live.result is not None and live.result.status == "failed":
         return reply_for_failed_run(live.result, live.writer.build_resource())
     items = () if live.result is None else live.result.items
-    is_truncated = any(isinstance(item, Compaction) and item.is_truncated for item in items)
-    headers = missing_servers_header(live.toolbox.missing) | compaction_header(is_truncated=is_truncated)
+    headers = missing_servers_header(live.toolbox.missing) if live.toolbox.missing else {}
+    if Compaction in map(type, items):
+        is_truncated = any(isinstance(item, Compaction) and item.is_truncated for item in items)
+        headers |= compaction_header(is_truncated=is_truncated)
     if live.result is not None and live.result.status == "incomplete":
         headers |= retry_header(live.result)
     return Reply(body=live.writer.encode_resource(), headers=headers)

@@ -108,8 +108,10 @@ class UnstoredEndpoint:
                 encode_error=read.encode_error,
                 keepalive=read.keepalive,
             )
-        async with live:
+        try:
             await live.run_to_end()
+        finally:
+            await live.close()
         resource = live.writer.build_resource()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return read.build_failure(reply_for_failed_run(live.result, resource), request.id)

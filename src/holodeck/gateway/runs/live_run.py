@@ -29,7 +29,7 @@ from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.engine.loop import Run
 from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import NotStoredError, error_events
-from holodeck.gateway.runs.run_trace import RunTrace
+from holodeck.gateway.runs.run_trace import RECORDERS, RunTrace
 from holodeck.gateway.runs.stream_writer import StreamWriter, WireEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
@@ -367,6 +367,7 @@ class LiveRun(Generic[W]):
     def append(self, *events: Event) -> None:
         """Write events of the run when they happen, and record them. The last one is written at the end."""
         first = events[0]
+        record = RECORDERS.get(type(first))
         if isinstance(first, RunFinished):
             self.trace.record(first)
             self._outcome = first
@@ -379,13 +380,13 @@ class LiveRun(Generic[W]):
         elif payloads:
             self.publish(payloads)
         # Several at once are pieces of a text, of which the trace wants only the first one of a turn.
-        if self.trace.awaits_token or not isinstance(first, TextAdded):
-            self.trace.record(first)
+        if record is not None and (self.trace.awaits_token or not isinstance(first, TextAdded)):
+            record(self.trace, first)
 
     async def _end(self) -> None:
         """Write and store the end of the run, then publish it. Once more, if that was interrupted by a cancellation."""
         unstored = [] if self.stream_writer is None else await self.stream_writer.stop()
-        if self._state is RunState.RUNNING and self._is_given_up:
+        if self._steps is not None and self._state is RunState.RUNNING and self._is_given_up:
             self._enter(RunState.HANDED_OVER)
         if self._state not in (RunState.RUNNING, RunState.STORING) or self._outcome is None:
             return

@@ -28,7 +28,7 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
     """Return the row of a run. `resource`: the response as it is now."""
     result, trace, request = live.result, live.trace, live.writer.request
     usage = trace.usage if result is None else result.usage
-    servers, tools = trace.list_tools()
+    servers, tools = trace.list_tools() if trace.calls else ((), ())
     details = {
         # None while it goes on: the time so far is that of the reader.
         "seconds": trace.seconds,
@@ -51,8 +51,8 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
         model=str(resource["model"]),
         servers=tuple(map(_to_line, servers)),
         tools=tuple(map(_to_line, tools)),
-        question=_preview(find_question(request.input.items)),
-        answer=_preview(find_answer(trace.items)),
+        question=_preview(_find_last_text(request.input.items, "user")),
+        answer=_preview(_find_last_text(trace.items, "assistant")),
         details=orjson.dumps(details),
     )
 
@@ -118,7 +118,8 @@ def _find_last_text(items: Sequence[Item], role: str) -> str:
 
 def _preview(text: str) -> str:
     """Return the beginning of a text as every database can store it: without NUL and half surrogate pairs."""
-    return replace_surrogates(text[:PREVIEW_CHARS].replace("\0", "\ufffd"))
+    shown = text[:PREVIEW_CHARS].replace("\0", "\ufffd")
+    return shown if shown.isascii() else replace_surrogates(shown)
 
 
 def _to_line(name: str) -> str:

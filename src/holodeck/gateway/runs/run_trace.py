@@ -155,9 +155,9 @@ class RunTrace:
 
     def record(self, event: Event) -> None:
         """Record an event of the run that happens now."""
-        record = _RECORDERS.get(type(event))
+        record = RECORDERS.get(type(event))
         if record is not None:
-            record(self, event, time.monotonic_ns() // 1000 - self._zero)
+            record(self, event)
 
     def record_retry(self, error: ModelError, pause: float) -> None:
         """Record that the model is asked again after a pause."""
@@ -215,12 +215,13 @@ class RunTrace:
     def _now(self) -> int:
         return time.monotonic_ns() // 1000 - self._zero
 
-    def _record_start(self, event: RunStarted, now: int) -> None:
+    def _record_start(self, event: RunStarted) -> None:
         # It ends the time in a queue; others start with their first turn.
         if self._steps:
-            self._steps.append(["started", now])
+            self._steps.append(["started", self._now()])
 
-    def _record_turn(self, event: TurnStarted, now: int) -> None:
+    def _record_turn(self, event: TurnStarted) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         if event.is_restarted:
             # The same turn, with a `retry` step.
             return
@@ -232,11 +233,12 @@ class RunTrace:
         tool_list = None if offered is None or event.is_replayed else offered.find_number()
         self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, tool_list])
 
-    def _record_stand_in(self, event: StandInAnswered, now: int) -> None:
+    def _record_stand_in(self, event: StandInAnswered) -> None:
         self.stand_in, self._price = event.name, self._settings.stand_in_prices.get(event.name)
-        self._steps.append(["stand_in", now, event.name])
+        self._steps.append(["stand_in", self._now(), event.name])
 
-    def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded, now: int) -> None:
+    def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         if not self.awaits_token:
             return
         self.awaits_token = False
@@ -245,7 +247,8 @@ class RunTrace:
             self.first_token_seconds = now / MICROSECONDS
         self._steps.append(["token", now])
 
-    def _record_item(self, event: ItemFinished, now: int) -> None:
+    def _record_item(self, event: ItemFinished) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         item = event.item
         self.items.append(item)
         if isinstance(item, FunctionCall):
@@ -256,11 +259,12 @@ class RunTrace:
         elif isinstance(item, Compaction):
             self._steps.append(["compaction", now, len(self.items) - 1])
 
-    def _record_answer(self, event: TurnFinished, now: int) -> None:
+    def _record_answer(self, event: TurnFinished) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         token = self._token_time
         self.awaits_token = False
-        self.usage += event.usage
-        cost = self.cost_of(event.usage)
+        self.usage = event.usage if self.turns <= 1 else self.usage + event.usage
+        cost = None if self._price is None else self.cost_of(event.usage)
         on_turn, start = self._settings.on_turn, self._turn_start
         if on_turn is not None and not event.is_replayed:
             first_token = None if token is None else (token - start) / MICROSECONDS
@@ -273,11 +277,13 @@ class RunTrace:
             )
         self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
 
-    def _record_call(self, event: ToolStarted, now: int) -> None:
+    def _record_call(self, event: ToolStarted) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         self.calls.setdefault(event.call_id, ("", event.name))
         self._steps.append(["call", now, event.call_id, event.name])
 
-    def _record_result(self, event: ToolFinished, now: int) -> None:
+    def _record_result(self, event: ToolFinished) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         metadata = event.metadata
         server, tool = "", event.name
         if "server" in metadata:
@@ -287,10 +293,11 @@ class RunTrace:
         status = "refused" if REFUSED in metadata else "error" if event.output.is_error else "ok"
         self._steps.append(["result", now, event.call_id, server, tool, status])
 
-    def _record_end(self, event: RunFinished, now: int) -> None:
+    def _record_end(self, event: RunFinished) -> None:
+        now = time.monotonic_ns() // 1000 - self._zero
         result = event.result
         self.seconds, usage = now / MICROSECONDS, result.usage
-        self.cost = self.cost_of(usage)
+        self.cost = None if self._price is None else self.cost_of(usage)
         reason = result.error.public_message if result.error is not None else result.reason or None
         is_error = result.status in ("failed", "cancelled")
         step = ["ended", now, len(self.items), _tokens_of(usage), self.cost, is_error, reason]
@@ -304,7 +311,7 @@ class RunTrace:
         return [[call.call_id, call.name, call.call_id in result.held] for call in calls]
 
 
-_RECORDERS: Mapping[type, Callable[[RunTrace, Any, int], None]] = {
+RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
     TextAdded: RunTrace._record_delta,
     ReasoningAdded: RunTrace._record_delta,
     CallAdded: RunTrace._record_delta,
@@ -317,6 +324,7 @@ _RECORDERS: Mapping[type, Callable[[RunTrace, Any, int], None]] = {
     RunStarted: RunTrace._record_start,
     RunFinished: RunTrace._record_end,
 }
+"""What is recorded of each kind of event, when it happens."""
 
 
 _tokens_of = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")

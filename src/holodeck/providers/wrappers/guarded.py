@@ -11,7 +11,7 @@ import asyncio
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
 from holodeck.providers.wrappers.retry import RetryPolicy, report_retry
 from holodeck.providers.wrappers.timeout import Timeouts
@@ -46,7 +46,7 @@ class GuardedModel(ModelWrapper):
         admission = self._breaker.admit(self.name, request)
         timer = self._timeouts.acquire_timer()
         limit, attempt = self._timeouts.first, 1
-        batches = stream_in_batches(self._inner, request)
+        batches = self._stream_inner(request)
         try:
             while True:
                 timer.start(limit)
@@ -64,7 +64,7 @@ class GuardedModel(ModelWrapper):
                         await batches.aclose()
                         await self._retry.sleep(pause)
                         attempt += 1
-                        batches = stream_in_batches(self._inner, request)
+                        batches = self._stream_inner(request)
                 except StopAsyncIteration:
                     break
                 except asyncio.CancelledError as error:

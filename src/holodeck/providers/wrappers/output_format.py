@@ -24,7 +24,7 @@ from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.models.items import FunctionCall, Message, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CUT_SHORT, JSON_OBJECT_SCHEMA, ModelAnswer, ModelEvent, ModelRequest, TextDelta
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 from holodeck.providers.encoding import is_strict
 from holodeck.providers.registry import PROVIDERS
 
@@ -67,7 +67,7 @@ class FormatEnforcer(ModelWrapper):
         schema = request.response_format
         if schema is None:
             if not request.json_mode:
-                return stream_in_batches(self._inner, request)
+                return self._stream_inner(request)
             schema, is_streamed = JSON_OBJECT_SCHEMA, self._is_json_guaranteed
         else:
             is_streamed = self._find_problem is None and self._is_guaranteed(schema)
@@ -80,7 +80,7 @@ class FormatEnforcer(ModelWrapper):
     async def _stream_checked(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         await self._require_usable(schema)
         is_refusal = False
-        async with aclosing(stream_in_batches(self._inner, request)) as batches:
+        async with aclosing(self._stream_inner(request)) as batches:
             async for batch in batches:
                 is_refusal = is_refusal or _has_refusal(batch)
                 last = batch[-1]
@@ -96,7 +96,7 @@ class FormatEnforcer(ModelWrapper):
         for attempt in range(1, MAX_CORRECTIONS + 2):
             buffered: list[list[ModelEvent]] = []
             size = 0
-            async with aclosing(stream_in_batches(self._inner, corrected)) as batches:
+            async with aclosing(self._stream_inner(corrected)) as batches:
                 async for batch in batches:
                     buffered.append(batch)
                     size += sum(len(event.text) for event in batch if isinstance(event, TextDelta))

@@ -13,7 +13,7 @@ from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
-from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
+from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
 from holodeck.providers.tool_schemas.adapt import AdaptedTool, adapt_tool
 from holodeck.providers.tool_schemas.rules import SchemaRulesName
 
@@ -36,18 +36,18 @@ class SchemaAdapter(ModelWrapper):
 
     def stream_batches(self, request: ModelRequest) -> Batches:
         if not request.tools:
-            return stream_in_batches(self._inner, request)
+            return self._stream_inner(request)
         # The tools of most requests are the same object: those of the operator's servers.
         if self._latest.tools is not request.tools:
             adapted = tuple(self._adapt_spec(spec) for spec in request.tools)
             self._latest = _AdaptedTools(tools=request.tools, adapted=adapted)
         adapted_request = replace(request, tools=self._latest.specs)
         if not self._latest.changed:
-            return stream_in_batches(self._inner, adapted_request)
+            return self._stream_inner(adapted_request)
         return self._stream_restored(adapted_request, self._latest.changed)
 
     async def _stream_restored(self, request: ModelRequest, changed: Mapping[str, AdaptedTool]) -> Batches:
-        async with aclosing(stream_in_batches(self._inner, request)) as batches:
+        async with aclosing(self._stream_inner(request)) as batches:
             async for batch in batches:
                 last = batch[-1]
                 if isinstance(last, ModelAnswer):
