@@ -91,7 +91,11 @@ class Reservation:
 
     def resize(self, size: int) -> None:
         """Grow or shrink to `size` bytes in total, or raise `OverBudgetError` and change nothing."""
-        self.extend(size - self.size)
+        if size > self.size:
+            self.extend(size - self.size)
+        else:
+            self._budget.available += self.size - size
+            self.size = size
 
     def release(self) -> None:
         """Release all bytes. Idempotent."""

@@ -59,13 +59,7 @@ def encode_item(item: Item) -> dict[str, Any]:
     """Encode one item as a JSON object; fields with their default value are omitted."""
     entry = _encode_fields(item)
     if "content" in entry:
-        # Nearly all parts are plain text.
-        entry["content"] = [
-            {"type": "text", "text": part.text}
-            if type(part) is TextContent and part.cache_mark is None
-            else _encode_fields(part)
-            for part in entry["content"]
-        ]
+        entry["content"] = [_encode_fields(part) for part in entry["content"]]
     if "items" in entry:
         entry["items"] = [encode_item(each) for each in entry["items"]]
     return entry

@@ -34,7 +34,7 @@ from holodeck.gateway.runs.stream_writer import StreamWriter, WireEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished
+from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished, TurnFinished
 from holodeck.providers.wrappers.retry import listen_to_retries
 from holodeck.storage.store import ResponseStore
 
@@ -371,6 +371,10 @@ class LiveRun(Generic[W]):
         if isinstance(first, RunFinished):
             self.trace.record(first)
             self._outcome = first
+            return
+        if isinstance(first, TurnFinished) and record is not None:
+            # No API has an event for it.
+            record(self.trace, first)
             return
         if isinstance(first, ToolFinished) and self.listener is not None:
             self.listener.observe_call(self, first)

@@ -14,11 +14,17 @@ from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems,
 from holodeck.lib.json.parse import parse_json
 
 
-class OpenMessage:
-    """A message of the assistant. Its one part is a text or a refusal.
+def build_message(item_id: str, content: list[WireItem], status: str = "completed") -> WireItem:
+    """Return a message of the assistant."""
+    return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
 
-    Nearly every response has one, so that it builds no events for a silent encoder.
-    """
+
+def build_text_part(text: str, logprobs: list[WireItem]) -> WireItem:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+class OpenMessage:
+    """A message of the assistant. Its one part is a text or a refusal. It builds no events for a silent encoder."""
 
     def __init__(
         self,
@@ -33,7 +39,7 @@ class OpenMessage:
         has_logprobs = has_logprobs and not is_refusal
         self.is_refusal = is_refusal
         self.output_index = index
-        self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
+        self._id = item_id
         self._events = ItemEvents(encoder, index, item_id)
         self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text", has_logprobs=has_logprobs)
         self.append = self._part.append_tokens if has_logprobs else self._part.append
@@ -43,12 +49,12 @@ class OpenMessage:
         self.append_tokens = self._part.append_tokens
         """Streams a delta with log probabilities, of a message that has them."""
         if not encoder.is_silent:
-            self._events.start({**self._item, "content": []})
+            self._events.start(build_message(item_id, [], "in_progress"))
             self._part.start(self._build_part(""))
 
     def close(self, status: str = "completed") -> WireItem:
         part = self._build_part(self._part.text)
-        item = {**self._item, "status": status, "content": [part]}
+        item = build_message(self._id, [part], status)
         if not self._events.encoder.is_silent:
             self._part.finish_part(part)
             self._events.finish(item)
@@ -57,7 +63,7 @@ class OpenMessage:
     def _build_part(self, text: str) -> WireItem:
         if self.is_refusal:
             return {"type": "refusal", "refusal": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._part.logprobs}
+        return build_text_part(text, self._part.logprobs)
 
 
 class OpenReasoning:

@@ -16,7 +16,7 @@ from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import derive_id
 from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning
+from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning, build_message, build_text_part
 from holodeck.gateway.wire.response.output_items import OutputItems
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
@@ -83,13 +83,22 @@ class TextItems:
 
     def close_items(self) -> None:
         """Close the open items, before an item of another kind."""
-        self._close_message()
-        self._close_reasoning()
+        if self._message is not None:
+            self._close_message()
+        if self._reasoning is not None:
+            self._close_reasoning()
 
     def finish_message(self, item: Message, status: str = "completed") -> None:
-        self._close_message(status)
+        if self._message is not None:
+            self._close_message(status)
         if any(self._unmatched_texts):
             self._unmatched_texts = streamed_beyond(self._unmatched_texts, item.text)
+            return
+        if self._output.encoder.is_silent:
+            item_id = self._assign_id(item.id, "msg")
+            self._output.put(
+                self._output.reserve(item_id), build_message(item_id, [build_text_part(item.text, [])], status)
+            )
             return
         message = self._open_message(item.id)
         message.append(item.text)

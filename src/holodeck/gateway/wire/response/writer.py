@@ -6,7 +6,7 @@ were emitted: its output has exactly the items that a client of the stream has s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -36,7 +36,7 @@ from holodeck.models.events import (
     TurnStarted,
 )
 from holodeck.models.gateway import MCPOutput
-from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Message, Reasoning
 
 
 class ResponseWriter:
@@ -76,9 +76,10 @@ class ResponseWriter:
             client_kind=client_kind,
         )
         self._servers = servers if mode == "openai" or request.has_mcp_declarations else None
-        self._listed_servers: Collection[str] | None = (
-            request.input.tool_lists if listed_servers is None else listed_servers
-        )
+        self._listed_servers: Collection[str] | None = None
+        """The servers whose lists the client has. None: no list is written, or no further one."""
+        if request.has_mcp_declarations and self._servers is not None:
+            self._listed_servers = request.input.tool_lists if listed_servers is None else listed_servers
         self._clock = clock
         self._encoder = EventEncoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, sent_events=sent_events)
         self._output = OutputItems(self._encoder)
@@ -101,9 +102,13 @@ class ResponseWriter:
         self._status = "queued"
         self._ending_fields: dict[str, Any] = {}
         self._encoded: bytes | None = None
+        self._held_text: TextAdded | None = None
+        """A text of which no client sees a delta. If it is a whole message, that is written once it is finished."""
 
     def build_resource(self) -> dict[str, Any]:
         """Build the resource as it is now."""
+        if self._held_text is not None:
+            self._write_held_text()
         return self._resource.build(self._status, self._output.list_finished(), **self._ending_fields)
 
     def encode_resource(self, resource: dict[str, Any] | None = None) -> bytes:
@@ -134,42 +139,59 @@ class ResponseWriter:
     def feed(self, *events: Event) -> list[bytes]:
         """Return the encoded events of the API for events of the run, often none."""
         if len(events) > 1 and (texts := _find_plain_texts(events)):
+            self._write_held_text()
             self._text_items.append_texts(*texts)
-            return [] if self.is_silent else self._encoder.drain()
-        for event in events:
-            match event:
-                case TextAdded():
-                    self._text_items.append_text(
-                        event.item_id, event.text, is_refusal=event.is_refusal, logprobs=event.logprobs
-                    )
-                case ReasoningAdded():
-                    self._text_items.append_reasoning(event.item_id, event.text)
-                case CallAdded():
-                    self._text_items.close_items()
-                    self._call_items.append_arguments(event)
-                case ItemFinished():
-                    self._encoder.flush_done()
-                    self._finish_item(event.item, "incomplete" if event.is_cut else "completed")
-                case ToolStarted():
-                    self._encoder.flush_done()
-                    self._write_listings()
-                    self._call_items.start_execution(event)
-                case ToolFinished():
-                    self._call_items.finish_execution(event)
-                case RunStarted():
-                    self._start_run()
-                case StandInAnswered():
-                    self._resource.set_model(event.name)
-                case TurnStarted():
-                    self._restart_turn() if event.is_restarted else self._start_turn(event)
-                case RunFinished():
-                    self._encoder.flush_done()
-                    self._finish_run(event.result)
+        else:
+            for event in events:
+                if self._held_text is not None:
+                    self._settle_held_text(event)
+                write = _WRITERS.get(type(event))
+                if write is not None:
+                    write(self, event)
         return [] if self.is_silent else self._encoder.drain()
 
+    def _add_text(self, event: TextAdded) -> None:
+        self._held_text = event
+        if not self.is_silent:
+            self._write_held_text()
+
+    def _add_reasoning(self, event: ReasoningAdded) -> None:
+        self._text_items.append_reasoning(event.item_id, event.text)
+
+    def _add_arguments(self, event: CallAdded) -> None:
+        self._text_items.close_items()
+        self._call_items.append_arguments(event)
+
+    def _write_held_text(self) -> None:
+        event, self._held_text = self._held_text, None
+        if event is not None:
+            self._text_items.append_text(
+                event.item_id, event.text, is_refusal=event.is_refusal, logprobs=event.logprobs
+            )
+
+    def _settle_held_text(self, event: Event) -> None:
+        """Write the held text, unless the event is the end of a message that consists of it."""
+        held, item = self._held_text, event.item if isinstance(event, ItemFinished) else None
+        is_plain = held is not None and bool(held.text) and not held.is_refusal and not held.logprobs
+        if (
+            is_plain
+            and isinstance(item, Message)
+            and held is not None
+            and (item.id, item.text) == (held.item_id, held.text)
+        ):
+            self._held_text = None
+        else:
+            self._write_held_text()
+
     def _start_turn(self, event: TurnStarted) -> None:
+        if event.is_restarted:
+            self._restart_turn()
+            return
         self._text_items.start_turn()
-        self._write_listings()
+        if self._listed_servers is not None:
+            self._write_listings()
+        if self.is_silent:
+            return
         if not event.is_replayed:
             if self._output.void_unclaimed():
                 self._announce_restart()
@@ -193,7 +215,7 @@ class ResponseWriter:
             self._encoder.sent_events.allow_restart()
         self._encoder.emit("response.in_progress", response=self.build_resource())
 
-    def _start_run(self) -> None:
+    def _start_run(self, event: RunStarted) -> None:
         self._status = "in_progress"
         if self.is_silent:
             return
@@ -201,7 +223,22 @@ class ResponseWriter:
             self._encoder.emit("response.created", response=self.build_resource())
         self._encoder.emit("response.in_progress", response=self.build_resource())
 
-    def _finish_item(self, item: Item, status: str) -> None:
+    def _set_model(self, event: StandInAnswered) -> None:
+        self._resource.set_model(event.name)
+
+    def _start_call(self, event: ToolStarted) -> None:
+        self._encoder.flush_done()
+        if self._listed_servers is not None:
+            self._write_listings()
+        self._call_items.start_execution(event)
+
+    def _finish_call(self, event: ToolFinished) -> None:
+        self._call_items.finish_execution(event)
+
+    def _finish_item(self, event: ItemFinished) -> None:
+        if not self.is_silent:
+            self._encoder.flush_done()
+        item, status = event.item, "incomplete" if event.is_cut else "completed"
         match item:
             case Message():
                 self._text_items.finish_message(item, status)
@@ -224,12 +261,15 @@ class ResponseWriter:
                 write_listing(listing, self._output, self._resource.id)
         self._listed_servers = None
 
-    def _finish_run(self, result: RunResult) -> None:
+    def _finish_run(self, event: RunFinished) -> None:
+        result = event.result
+        if not self.is_silent:
+            self._encoder.flush_done()
         self._text_items.close_incomplete()
         self._call_items.close_incomplete()
-        if self._output.void_unclaimed():
+        if not self.is_silent and self._output.void_unclaimed():
             self._announce_restart()
-        needs_approval = self._call_items.request_approvals(result.pending)
+        needs_approval = bool(result.pending) and self._call_items.request_approvals(result.pending)
         # Only approvals are pending: the requests for them are the answer.
         needs_only_approval = needs_approval and not self._call_items.has_client_calls
         # OpenAI's packages know no `requires_action`; Semantic Kernel polls a response until it has another status.
@@ -251,6 +291,21 @@ class ResponseWriter:
             flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
             self._encoder.emit("error", error={"type": ending.error_type, **flat}, **flat)
         self._encoder.emit(ending.event, response=self.build_resource())
+
+
+_WRITERS: Mapping[type, Callable[[ResponseWriter, Any], None]] = {
+    TextAdded: ResponseWriter._add_text,
+    ReasoningAdded: ResponseWriter._add_reasoning,
+    CallAdded: ResponseWriter._add_arguments,
+    ItemFinished: ResponseWriter._finish_item,
+    ToolStarted: ResponseWriter._start_call,
+    ToolFinished: ResponseWriter._finish_call,
+    RunStarted: ResponseWriter._start_run,
+    StandInAnswered: ResponseWriter._set_model,
+    TurnStarted: ResponseWriter._start_turn,
+    RunFinished: ResponseWriter._finish_run,
+}
+"""What is written for each kind of event."""
 
 
 def _find_plain_texts(events: Sequence[Event]) -> tuple[str, list[str]] | None:
