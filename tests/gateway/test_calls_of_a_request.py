@@ -22,7 +22,7 @@ from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 from recorded_counts import HOW_TO_RECORD, find_change, read_counts, write_counts
 
 from holodeck.storage.sqlite import connection
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing import Fault, FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.scripted import Received
 
 RECORDED = Path(__file__).with_name("request_calls.json")
@@ -39,6 +39,8 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "chat completion": ("/v1/chat/completions", CHAT),
     "response of 500 tokens": ("/v1/responses", PLAIN | {"input": LONG}),
     "MCP call": ("/v1/responses", PLAIN),
+    "offer of few tools": ("/v1/responses", PLAIN),
+    "offer of 1,000 tools": ("/v1/responses", PLAIN),
 }
 
 
@@ -126,6 +128,18 @@ async def _count_all(folder: Path, recorded: Mapping[str, int]) -> dict[str, Cou
         ):
             counts["MCP call"] = await _count_calls(calls, gateway, "MCP call", recorded.get("MCP call", 0))
             assert len(server.calls()) >= FEWEST_REQUESTS
+        for kind, fault in (("offer of few tools", Fault.NORMAL), ("offer of 1,000 tools", Fault.THOUSAND_TOOLS)):
+            offering = folder / fault
+            offering.mkdir()
+            async with (
+                FaultyMCPServer(fault) as server,
+                run_gateway(
+                    offering, ScriptedModel(_answer), mcp={"sums": server}, storage=storage, is_checked=False
+                ) as gateway,
+            ):
+                counts[kind] = await _count_calls(calls, gateway, kind, recorded.get(kind, 0))
+                offered = [len(request["tools"]) for request in gateway.model_requests]
+                assert (offered[-1] >= 1_000) is (fault is Fault.THOUSAND_TOOLS)
     return counts
 
 
@@ -164,6 +178,7 @@ async def test_no_request_takes_more_python_calls_than_recorded(
     recorded = read_counts(RECORDED)
     found = await _count_all(tmp_path, recorded["total"])
     assert recorded["total"]["response of 500 tokens"] == recorded["total"]["response"]
+    assert recorded["total"]["offer of 1,000 tools"] == recorded["total"]["offer of few tools"]
     changes: list[str] = []
     for index, (kind, calls) in enumerate(found.items()):
         before = Counter({name: numbers[index] for name, numbers in recorded["functions"].items() if numbers[index]})

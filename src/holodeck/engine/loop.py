@@ -259,9 +259,9 @@ class _Execution:
             runner = self._build_call_runner(request.model.tool_choice.allowed)
             await self._execute_calls(list(request.pending), runner)
         while True:
-            ask = await self._build_model_request()
-            self._turns += 1
             limit = min(request.max_answer_bytes, request.max_response_bytes - self._answer_bytes)
+            ask = await self._build_model_request(limit)
+            self._turns += 1
             if self._steps is None:
                 turn = await self._ask_model(ask, limit, self._log.append)
             else:
@@ -285,17 +285,17 @@ class _Execution:
             is_last = is_spent or request.model.tool_choice.mode == "none"
             self._choice = ToolChoice(mode="none" if is_last else "auto", allowed=self._choice.allowed)
 
-    async def _build_model_request(self) -> ModelRequest:
+    async def _build_model_request(self, limit: int) -> ModelRequest:
         first, choice = self._request.model, self._choice
         collect = self._toolbox.collect_specs if self._server_wait is None else self._server_wait.collect_specs
         specs = await collect()
         items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
-        is_unchanged = items == first.items and specs == first.tools and choice is first.tool_choice
-        return (
-            first
-            if is_unchanged
-            else replace(first, items=items, tools=specs, tool_choice=choice, answered_by=self._answered_by)
-        )
+        changes: dict[str, Any] = {}
+        if not (items == first.items and specs == first.tools and choice is first.tool_choice):
+            changes = {"items": items, "tools": specs, "tool_choice": choice, "answered_by": self._answered_by}
+        if not first.is_streamed:
+            changes |= {"answer_bytes": limit, "memory": self._memory}
+        return replace(first, **changes) if changes else first
 
     async def _collect_pending_specs(self, calls: Sequence[FunctionCall]) -> None:
         if self._server_wait is None:

@@ -58,8 +58,7 @@ async def stream_turn(  # noqa: PLR0912 - one case for each kind of event
     answer: ModelAnswer | None = None
     before, spent, answered_by = list[Item](), Usage(), ""
     partial, memory_before = _PartialAnswer(limit, memory), memory.size
-    sent = request if request.is_streamed else replace(request, answer_bytes=limit, memory=memory)
-    batches = stream_in_batches(model, sent)
+    batches = stream_in_batches(model, request)
     try:
         async for batch in batches:
             for event in _append_texts(batch, partial, append, ids):
@@ -185,7 +184,8 @@ class _PartialAnswer:
 
     def add_all(self, texts: Sequence[str]) -> bool:
         """Add several texts, if all of them are within the limit and the budget. Else none is added."""
-        size = _utf8_size("".join(texts))
+        text = "".join(texts)
+        size = len(text) if text.isascii() else _utf8_size(text)
         if size > self._bytes_left:
             return False
         try:

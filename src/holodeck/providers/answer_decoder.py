@@ -61,7 +61,7 @@ class AnswerDecoder:
     def _find_finish(self, reason: str | None) -> FinishReason:
         finish = self.finishes.get(reason or "", "stop")
         # Some servers report every end as "stop".
-        return "tool_calls" if self._calls and finish == "stop" else finish
+        return "tool_calls" if self._calls.calls and finish == "stop" else finish
 
 
 def join_deltas(batch: list[ModelEvent]) -> list[ModelEvent]:

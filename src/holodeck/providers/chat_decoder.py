@@ -101,7 +101,7 @@ class ChatDecoder(AnswerDecoder):
         if self._text:
             items.append(text_message("assistant", "".join(self._text)))
         return ModelAnswer(
-            items=(*items, *self._calls.items()),
+            items=(*items, *(self._calls.items() if self._calls.calls else ())),
             finish=self._find_finish(self._finish),
             usage=self._usage,
             model=self._model,
@@ -196,4 +196,5 @@ class ChatDecoder(AnswerDecoder):
 
     def _end_stream(self) -> None:
         self.is_finished = True
-        self._events += self._calls.announce_remaining()
+        if self._calls.calls:
+            self._events += self._calls.announce_remaining()

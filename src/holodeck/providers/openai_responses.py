@@ -214,7 +214,7 @@ class ResponsesDecoder(AnswerDecoder):
             return None
         items = [item for index in sorted(self._done_items) for item in self._build_items(index)]
         details = self._response.get("incomplete_details") or {}
-        finish: FinishReason = "tool_calls" if self._calls else "stop"
+        finish: FinishReason = "tool_calls" if self._calls.calls else "stop"
         if self._response.get("status") == "incomplete":
             finish = "content_filter" if details.get("reason") == "content_filter" else "length"
         return ModelAnswer(

@@ -45,11 +45,9 @@ class ToolCallAssembler:
     def __init__(self, request: ModelRequest) -> None:
         self._used_ids = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
         self._item_count = len(request.items)
-        self._calls: list[_AssembledCall] = []
+        self.calls: list[_AssembledCall] = []
+        """In the order in which they started."""
         self._by_key: dict[Hashable, _AssembledCall] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._calls)
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._by_key
@@ -57,9 +55,9 @@ class ToolCallAssembler:
     def start(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
         """Start a call; later fragments refer to it by `key`."""
         call = _AssembledCall(
-            index=len(self._calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
+            index=len(self.calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
         )
-        self._calls.append(call)
+        self.calls.append(call)
         self._by_key[key] = call
 
     def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Sequence[CallDelta]:
@@ -87,7 +85,7 @@ class ToolCallAssembler:
 
     def announce_remaining(self) -> Iterator[CallDelta]:
         """Yield the deltas of calls that never got a name."""
-        for call in self._calls:
+        for call in self.calls:
             if not call.is_announced:
                 yield self._announce(call)
 
@@ -97,7 +95,7 @@ class ToolCallAssembler:
 
     def items(self) -> tuple[FunctionCall, ...]:
         """Return all complete calls, in the order in which they started."""
-        return tuple([call.item for call in self._calls])
+        return tuple([call.item for call in self.calls])
 
     @staticmethod
     def _announce(call: _AssembledCall) -> CallDelta:
@@ -105,7 +103,7 @@ class ToolCallAssembler:
         return CallDelta(index=call.index, call_id=call.call_id, name=call.name, arguments=call.arguments)
 
     def _unique_id(self, call_id: str) -> str:
-        number = len(self._calls)
+        number = len(self.calls)
         while not call_id or call_id in self._used_ids:
             call_id = f"call_{self._item_count}_{number}"
             number += 1

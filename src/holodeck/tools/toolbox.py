@@ -84,7 +84,8 @@ class Toolbox:
         self._specs: Mapping[str, ToolSpec] = self._client_functions
         self._offers: list[Sequence[ToolSpec]] = []
         """The latest `specs` of each executor, which return the same object while nothing has changed."""
-        self._offered: tuple[ToolSpec, ...] = tuple(client_functions)
+        self.offered: tuple[ToolSpec, ...] = tuple(client_functions)
+        """What the latest `collect_specs` has returned: the same tuple until something changes."""
         self._targets: Mapping[str, tuple[str, str] | None] = {}
         """By name, the target of the tool when the name was first offered."""
         self._latest_specs: Mapping[str, ToolSpec] = {}
@@ -99,7 +100,7 @@ class Toolbox:
     async def collect_specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that the model may be offered now, and route their names. An executor may offer none."""
         if not self._executors:
-            return self._offered
+            return self.offered
         # Sequential: only MCP servers take time to list, and all of them are behind one executor.
         offers: list[Sequence[ToolSpec]] = []
         for executor in self._executors:
@@ -112,12 +113,7 @@ class Toolbox:
         if has_changed and (self._offers or any(offers)):
             self._route_names(offers)
         self.update_missing()
-        return self._offered
-
-    @property
-    def offered(self) -> tuple[ToolSpec, ...]:
-        """What the latest `collect_specs` has returned: the same tuple until something changes."""
-        return self._offered
+        return self.offered
 
     def _route_names(self, offers: list[Sequence[ToolSpec]]) -> None:
         filled = [(executor, offer) for executor, offer in zip(self._executors, offers, strict=True) if offer]
@@ -127,7 +123,7 @@ class Toolbox:
             whole = executor.find_offer(offer)
             self._specs = self._latest_specs = whole.by_name
             self._targets, self._routes = whole.targets, dict.fromkeys(whole.by_name, executor)
-            self._offers, self._offered = offers, tuple(offer)
+            self._offers, self.offered = offers, tuple(offer)
             return
         self._merge_offers(offers)
 
@@ -162,7 +158,7 @@ class Toolbox:
         self._offers, self._specs, self._routes = offers, specs, routes
         # The tuple of the only executor with tools is the same for all runs: providers encode it once.
         offered = tuple(specs.values())
-        self._offered = next((offer for offer in offers if isinstance(offer, tuple) and offer == offered), offered)
+        self.offered = next((offer for offer in offers if isinstance(offer, tuple) and offer == offered), offered)
 
     def close(self) -> None:
         """Delete the results stored for this run. May be called twice."""
@@ -171,8 +167,9 @@ class Toolbox:
 
     def update_missing(self) -> None:
         """Add the servers that are unavailable now to `missing`."""
-        for name, server in self.find_unavailable().items():
-            self.missing.setdefault(name, server)
+        for executor in self._given:
+            for server in executor.missing_servers():
+                self.missing.setdefault(server.name, server)
 
     def find_unavailable(self) -> dict[str, MissingServer]:
         """Return the servers that are unavailable now, by name."""
@@ -266,13 +263,12 @@ class Toolbox:
 
         The resources that the result links to can be read from now on, if its server permits it.
         """
-        executor = self.find_executor(name)
         links = [block for block in result.content if isinstance(block, BinaryContent) and block.is_link]
-        if links and executor is not None and self._resources is not None:
+        if links and self._resources is not None and (executor := self.find_executor(name)) is not None:
             server = executor.find_resource_server(name)
             if server is not None:
                 self._resources.add_links(links, server, executor, names=self._specs)
-        if self._reader is None or executor is self._reader:
+        if self._reader is None or self._routes.get(name) is self._reader:
             return result
         return self._reader.shorten_result(result)
 

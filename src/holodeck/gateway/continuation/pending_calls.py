@@ -91,6 +91,9 @@ class PendingCalls:
         )
 
 
+NOTHING_PENDING = PendingCalls()
+
+
 def pending_calls_of(read: Input) -> PendingCalls:
     """Return the calls of an input that have an approval request and no answer in its past."""
     ids = frozenset(call.call_id for call in read.pending_calls)

@@ -74,7 +74,7 @@ class RequestServers(ToolExecutor):
     """A `ToolExecutor` for one request: a view of the gateway's servers, and the untrusted servers that it declares.
 
     Tool names are resolved as of the latest `specs` of this request, even if another request lists tools anew
-    meanwhile.
+    meanwhile. `_targets` has the targets of pending calls, by the ids of the calls.
     """
 
     def __init__(
@@ -109,9 +109,7 @@ class RequestServers(ToolExecutor):
         self._configured = self._executor = executor
         self._routes: Mapping[str, ToolRoute] = {}
         self._offer: ToolOffer | None = None
-        """All tools that the servers had at the latest `specs`, which all requests without declarations share."""
         self._targets: dict[str, tuple[str, str]] = {}
-        """The targets of pending calls, by the ids of the calls."""
         self._changed_since_approval: set[str] = set()
         self._declared = {declaration.server_label: declaration for declaration in declarations}
         self._request_declared = [each for each in declarations if each.server_url is not None or each.has_credentials]
@@ -219,7 +217,7 @@ class RequestServers(ToolExecutor):
         target, route = self.find_bound_target(call) or UNKNOWN_TARGET, self._find_route(call)
         if call.call_id in self._calls_with_unknown_outcome:
             return CallRules(target=target, result=ToolResult.failure(call.call_id, PROCESS_ENDED, outcome="unknown"))
-        if route is None or not self._is_route_visible(route):
+        if route is None or (self._declared and not self._is_route_visible(route)):
             refusal = Refusal(code=UNKNOWN_TOOL, text=f"There is no tool '{call.name}'.")
             return CallRules(target=target, refusal=refusal)
         if call.call_id in self._changed_since_approval:
@@ -352,7 +350,7 @@ class RequestServers(ToolExecutor):
     def find_declared_tool(self, name: str) -> DeclaredTool | None:
         """Return the target of a name, with whether the client must be asked first. None: no tool here has the name."""
         route = self._routes.get(name)
-        if route is None or not self._is_visible(name):
+        if route is None or (self._declared and not self._is_route_visible(route)):
             return self._missing_routes.get(name)
         must_ask = self._can_request_approval and (
             needs_approval(route.server.config, route.tool) or self._is_approval_declared(route)

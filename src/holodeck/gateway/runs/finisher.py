@@ -30,7 +30,7 @@ from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
-from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
+from holodeck.gateway.continuation.pending_calls import NOTHING_PENDING, CallClaim, PendingCalls
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.request_servers import RequestServers
@@ -235,7 +235,7 @@ def build_stored_response(
         resource=live.writer.encode_resource(resource),
         input_items=orjson.dumps(request.input.wire_items),
         items=encode_items(items),
-        pending=(pending or PendingCalls()).encode(),
+        pending=(pending or NOTHING_PENDING).encode(),
         events=live.wire_events.join(),
         trace=live.trace.encode(),
         run=build_run_row(live, resource),
@@ -250,7 +250,8 @@ def _collect_pending_calls(
     listed = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
     if live.result is None or not pending:
-        return PendingCalls(listed_servers=continuation.listed_servers | listed)
+        seen = continuation.listed_servers | listed
+        return PendingCalls(listed_servers=seen) if seen else NOTHING_PENDING
     answered = {item.call_id for item in live.result.items if isinstance(item, FunctionCallOutput)}
     calls = (item for item in live.result.items if isinstance(item, FunctionCall))
     return PendingCalls(

@@ -399,7 +399,8 @@ class LiveRun(Generic[W]):
             if self.listener is not None:
                 self.listener.observe_end(self, self.result)
             self._last_events = [*unstored, *self.writer.feed(self._outcome)]
-            self.wire_events.extend(self._last_events)
+            if self._last_events:
+                self.wire_events.extend(self._last_events)
         try:
             if not await self._store_result():
                 # The process that has it now publishes the end.

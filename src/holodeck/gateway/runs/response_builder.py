@@ -181,7 +181,8 @@ class ResponseBuilder:
         for _ in range(LEASE_ATTEMPTS):
             continuation = await self._continuations.resolve(request, caller, order.socket_history)
             if continuation.conversation_to_lease is None:
-                return await self._claim_and_build(order, continuation), continuation
+                build = self._claim_and_build if continuation.decisions.run else self._build_live_run
+                return await build(order, continuation), continuation
             conversation_id = str(request.conversation_id)
             try:
                 if not await conversations.lease(conversation_id, continuation.conversation_to_lease, caller, order.id):

@@ -216,7 +216,9 @@ class RunBuilder:
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
         configuration = self.configurations.current
-        backend = self.require_backend(request.model, caller)
+        backend = configuration.backends.get(request.model or "")
+        if backend is None or caller.scope.is_limited:
+            backend = self.require_backend(request.model, caller)
         servers = self._build_servers(request, run_id, backend, continuation, caller=caller, door=door, peer=peer)
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.

@@ -54,6 +54,7 @@ class HTTPModel(BatchingModel):
     usual_key_source: ClassVar[str] = "model.api_key"
 
     def __init__(self, url: str, *, provider: str, model: str, **access: Unpack[ModelAccess]) -> None:
+        self.name = model
         self._api_key = access.get("api_key")
         address = ModelAddress(
             provider=provider,
@@ -67,10 +68,6 @@ class HTTPModel(BatchingModel):
         self._only_streams = access.get("has_silence_limit", False)
         # Whether the last answer took so long that one document is likely to be given up on the way.
         self._is_slow = False
-
-    @property
-    def name(self) -> str:
-        return self._endpoint.address.model
 
     def find_sibling(self, path: str) -> Endpoint | None:
         """Return the URL of another API of the same server; see `Endpoint.find_sibling`."""

@@ -41,7 +41,7 @@ class SchemaAdapter(ModelWrapper):
         if self._latest.tools is not request.tools:
             adapted = tuple(self._adapt_spec(spec) for spec in request.tools)
             self._latest = _AdaptedTools(tools=request.tools, adapted=adapted)
-        adapted_request = replace(request, tools=self._latest.specs)
+        adapted_request = request if self._latest.is_same else replace(request, tools=self._latest.specs)
         if not self._latest.changed:
             return self._stream_inner(adapted_request)
         return self._stream_restored(adapted_request, self._latest.changed)
@@ -87,6 +87,8 @@ class _AdaptedTools:
     def __init__(self, *, tools: tuple[ToolSpec, ...], adapted: tuple[AdaptedTool, ...]) -> None:
         self.tools = tools
         self.specs = tuple(each.spec for each in adapted)
+        self.is_same = self.specs == tools
+        """Whether the provider accepts all of them as they are."""
         self.changed = {each.spec.name: each for each in adapted if each.changes}
         """By name, the tools whose schemas the provider does not accept as they are."""
 

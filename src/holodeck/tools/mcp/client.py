@@ -223,10 +223,7 @@ class MCPClient:
         return list((await self._lists.tools.get_current(connection.session)).items)
 
     def find_current_tools(self) -> Sequence[MCPToolInfo] | None:
-        """Return what `list_tools` would return without a request to the server; None if it needs one.
-
-        It is the same object until the list is fetched again.
-        """
+        """Return the list, always the same object until it is fetched again; None if that needs a request."""
         connection = self._supervisor.live_connection
         if connection is None or not self.config.load_tools or not self._lists.tools.is_fresh(connection.session):
             return None

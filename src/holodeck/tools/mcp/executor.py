@@ -100,8 +100,8 @@ class MCPExecutor(ToolExecutor):
         }
         self.selected = self.server_tools
         """The servers whose tools are offered: all of them, unless this is a selection."""
-        self._routes: Mapping[str, ToolRoute] = {}
-        """Replaced as a whole, never mutated: a reader of `routes` has a snapshot."""
+        self.routes: Mapping[str, ToolRoute] = {}
+        """The routes of all names of the latest offer. Replaced as a whole: a reader has a snapshot."""
         self._latest_lists: list[tuple[ServerTools, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
         """The lists behind `offer`: every turn of a model asks for one, and the lists rarely change."""
         self.offer = _NO_OFFER
@@ -178,7 +178,7 @@ class MCPExecutor(ToolExecutor):
         return [
             MissingServer(name=name, reason=offer.missing_reason, required=offer.server.config.required)
             for name, offer in self.selected.items()
-            if offer.missing_reason
+            if offer.failure is not None or offer.is_listing_pending
         ]
 
     @property
@@ -212,10 +212,10 @@ class MCPExecutor(ToolExecutor):
                 for info in tools
                 for target in ((offer.server.name, info.name),)
             ]
-            self._routes = {route.spec.name: route for route in routes}
+            self.routes = {route.spec.name: route for route in routes}
             self._latest_lists = found
-            self._specs = tuple(route.spec for route in self._routes.values())
-            self.offer = build_offer(self._routes, self._specs)
+            self._specs = tuple(route.spec for route in self.routes.values())
+            self.offer = build_offer(self.routes, self._specs)
         return self._specs
 
     def _is_unchanged(self) -> bool:
@@ -229,37 +229,32 @@ class MCPExecutor(ToolExecutor):
         return True
 
     def can_execute(self, name: str) -> bool:
-        return name in self._routes
+        return name in self.routes
 
     def find_route(self, name: str) -> ToolRoute | None:
         """Return the route of an offered name, or None."""
-        return self._routes.get(name)
-
-    @property
-    def routes(self) -> Mapping[str, ToolRoute]:
-        """The routes of all names of the latest offer."""
-        return self._routes
+        return self.routes.get(name)
 
     def target_of(self, name: str) -> tuple[str, str] | None:
         """Return the names of the server and the tool behind an offered name, or None."""
-        route = self._routes.get(name)
+        route = self.routes.get(name)
         return None if route is None else route.target
 
     def find_offer(self, specs: Sequence[ToolSpec]) -> ToolOffer:
-        return self.offer if specs is self.offer.specs else build_offer(self._routes, specs)
+        return self.offer if specs is self.offer.specs else build_offer(self.routes, specs)
 
     def may_repeat(self, name: str) -> bool:
         """Return True for a tool that the definition of its server calls idempotent."""
-        route = self._routes.get(name)
+        route = self.routes.get(name)
         return route is not None and route.server.may_repeat(route.tool)
 
     def find_rules(self, call: ToolCall) -> CallRules:
         """Return the target of a call, and whether it needs a person's approval by the definition of its server."""
-        return self._routes[call.name].find_rules()
+        return self.routes[call.name].find_rules()
 
     async def execute(self, call: ToolCall) -> ToolResult:
         """Call the tool behind the offered name. Every failure is a result; only cancellation is raised."""
-        route = self._routes.get(call.name)
+        route = self.routes.get(call.name)
         if route is None:
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
         return await self.execute_at(route, call)
@@ -295,7 +290,7 @@ class MCPExecutor(ToolExecutor):
 
     def find_resource_server(self, name: str) -> str | None:
         """Return the server of an offered name, if its resources may be read; else None."""
-        route = self._routes.get(name)
+        route = self.routes.get(name)
         if route is None or not route.server.has_resources:
             return None
         return route.server.name if may_read_resources(route.server.config, READ_RESOURCE_TOOL) else None

@@ -255,7 +255,8 @@ class CallItems:
 
     def close_incomplete(self) -> None:
         """Close all unfinished items as incomplete: the run has ended."""
-        self.close_client_calls()
+        if self._open_items:
+            self.close_client_calls()
         for call in self._server_calls.values():
             call.abandon()
         for call_id in sorted(self._as_functions):

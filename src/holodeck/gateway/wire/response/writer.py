@@ -40,7 +40,11 @@ from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, 
 
 
 class ResponseWriter:
-    """Writes one response. Feed it every event of the run, in order. A silent writer only builds the resource."""
+    """Writes one response. Feed it every event of the run, in order. A silent writer only builds the resource.
+
+    It holds a text back, of which no client sees a delta (`_held_text`): if it is a whole message, that is written once
+    it is finished. `_listed_servers`: those whose lists the client has; None if no list is to be written any more.
+    """
 
     def __init__(
         self,
@@ -77,7 +81,6 @@ class ResponseWriter:
         )
         self._servers = servers if mode == "openai" or request.has_mcp_declarations else None
         self._listed_servers: Collection[str] | None = None
-        """The servers whose lists the client has. None: no list is written, or no further one."""
         if request.has_mcp_declarations and self._servers is not None:
             self._listed_servers = request.input.tool_lists if listed_servers is None else listed_servers
         self._clock = clock
@@ -103,7 +106,6 @@ class ResponseWriter:
         self._ending_fields: dict[str, Any] = {}
         self._encoded: bytes | None = None
         self._held_text: TextAdded | None = None
-        """A text of which no client sees a delta. If it is a whole message, that is written once it is finished."""
 
     def build_resource(self) -> dict[str, Any]:
         """Build the resource as it is now."""
@@ -116,7 +118,7 @@ class ResponseWriter:
         if self._encoded is not None:
             return self._encoded
         encoded = orjson.dumps(self.build_resource() if resource is None else resource)
-        if self.is_finished:
+        if self._ending_fields:
             self._encoded = encoded
         return encoded
 
