@@ -133,7 +133,9 @@ class RunBuilder:
         A backend out of the caller's scope is as one that does not exist.
         """
         configuration = self.configurations.current
-        backend = _find_backend(configuration, name, caller)
+        backend = configuration.backends.get(name or "")
+        if backend is None or caller.scope.is_limited:
+            backend = _find_backend(configuration, name, caller)
         if backend is not None:
             return backend
         if name is None:
@@ -216,9 +218,7 @@ class RunBuilder:
         Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
         """
         configuration = self.configurations.current
-        backend = configuration.backends.get(request.model or "")
-        if backend is None or caller.scope.is_limited:
-            backend = self.require_backend(request.model, caller)
+        backend = self.require_backend(request.model, caller)
         servers = self._build_servers(request, run_id, backend, continuation, caller=caller, door=door, peer=peer)
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
