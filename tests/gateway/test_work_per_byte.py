@@ -127,9 +127,12 @@ async def test_many_patterns_for_tools_are_refused_and_few_are_matched_in_few_st
 @async_test
 async def test_a_body_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_path: Path) -> None:
     async with run_gateway(tmp_path, ScriptedModel(say("yes"))) as gateway:
-        body = {"model": MODEL, "input": "?", "metadata": [{}] * (MAX_JSON_VALUES // 2)}
-        status, said = await gateway.send("POST", "/v1/responses", body)
-        assert (status, said["error"]["code"]) == (413, "too_large")
+        # Also before and behind a blob, which is not searched for values.
+        for blob in ({}, {"user": "x" * 70_000}):
+            values: dict[str, Any] = {"metadata": [{}] * (MAX_JSON_VALUES // 2)}
+            for body in ({**values, **blob}, {**blob, **values}):
+                status, said = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "?", **body})
+                assert (status, said["error"]["code"]) == (413, "too_large")
         # Marks of more values than a text may have, all of them in one string.
         text = '"\\' + "[{," * (MAX_JSON_VALUES // 3) + '"'
         status, said = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": text})

@@ -121,7 +121,10 @@ class TaskBook:
     def save(self) -> None:
         """Write the file, if there is one."""
         if self.path is not None:
-            self.path.write_text(json.dumps([asdict(task) for task in self.tasks.values()]))
+            # Replaced as a whole: tests kill the server at any moment.
+            written = self.path.with_suffix(".new")
+            written.write_text(json.dumps([asdict(task) for task in self.tasks.values()]))
+            written.replace(self.path)
 
     def get(self, params: Message, era: Era) -> Message:
         """Answer `tasks/get`."""
