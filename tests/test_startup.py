@@ -65,7 +65,7 @@ def test_a_program_that_imports_agent_imports_neither_what_runs_one_nor_what_rea
         *("holodeck.config.", "holodeck.tools.mcp.", "holodeck.agents.sessions", "holodeck.models.agent"),
     )
     found = {name for name in modules if name.startswith(needless)}
-    assert found == {"holodeck.config.known_keys", "holodeck.tools.mcp.names"}
+    assert found == {"holodeck.config.server_names", "holodeck.tools.mcp.names"}
     assert not modules & {*HEAVY, "yaml", "email", "importlib.metadata", "jsonschema_rs", "sqlite3"}
 
 

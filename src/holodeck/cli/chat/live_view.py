@@ -29,7 +29,7 @@ from rich.text import Text
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import THINKING, RunFollower, unstarted_servers
 from holodeck.cli.output.run_lines import call_started_line, failure_line, run_summary_line
-from holodeck.cli.output.terminal import show_table
+from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import PROGRESS_DELAY
 from holodeck.lib.tasks import TaskSet

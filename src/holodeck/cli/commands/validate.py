@@ -147,7 +147,7 @@ def _print_validation(
 def _print_summary(summary_data: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from holodeck.cli.output.terminal import show_table
+    from holodeck.cli.output.tables import show_table
 
     console = Console(highlight=False, markup=False, emoji=False)
     lines = (

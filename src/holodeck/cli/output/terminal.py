@@ -14,17 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 import click
 
 from holodeck.cli.output import stdin
 from holodeck.cli.output.progress import Progress
 from holodeck.cli.output.stdout_guard import can_use_colours, take_over_stdout, write_stderr
+from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 # Outputs deferred while a question is open; older ones are dropped. More than a terminal scrolls back.
 MAX_BUFFERED_LINES = 10_000
@@ -216,15 +214,3 @@ def _escape_unencodable(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-
-
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of untrusted text under bold column names; control characters are escaped."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape_unprintable(cell) for cell in row))
-    console.print(table)
