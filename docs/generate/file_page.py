@@ -33,6 +33,7 @@ _VARIABLES = {
 }
 _FILES = {
     "agent.yaml": "name: helper\nmodel: {provider: rehearsal}\n",
+    ".holodeck/config.yaml": "models: [{name: fast, model: {provider: rehearsal}}]\n",
     "instructions.md": "Answer in one sentence.\n",
     "answer.schema.json": '{"type": "object"}\n',
     "tools/prices.py": 'def price(product: str) -> float:\n    """Price of a product in euros."""\n    return 1.0\n',

@@ -507,4 +507,12 @@ CONFIG_GROUPS = (
         file={},
         at=(),
     ),
+    Group(
+        model="NamedModel",
+        path="models[].",
+        title="Keys of a model",
+        about="A model that agent files name by `use`.",
+        file={"models": [{"name": "fast", "model": {"provider": "rehearsal"}}]},
+        at=("models", 0),
+    ),
 )

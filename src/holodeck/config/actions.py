@@ -54,6 +54,7 @@ _INERT_MODEL_KEYS = frozenset(
         "timeout",
         "api_version",
         "fallback",
+        "use",
     }
 )
 """Keys of a model that do not act, or have a detail of their own."""

@@ -21,7 +21,15 @@ from holodeck.config.files import read_text, record_path
 from holodeck.config.launch_files import hash_code_files
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
-from holodeck.config.source import FileRead, Source, read_source
+from holodeck.config.source import (
+    FileRead,
+    ModelDefinition,
+    Source,
+    list_definitions,
+    list_model_paths,
+    read_source,
+    resolve_models,
+)
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolFinding, ToolListFile
 from holodeck.config.yaml_reader import KeyPath, parse_document
 from holodeck.lib.errors import ConfigError, Problem
@@ -72,16 +80,19 @@ def load_agent_file(
     checks: Sequence[ToolCheck] = (),
     has_model: bool = False,
     allowed_commands: Sequence[str] = (),
+    models: Mapping[str, ModelDefinition] | None = None,
 ) -> LoadedAgent:
     """Read and validate an agent file. Raises `ConfigError` with every problem.
 
     `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
     `allowed_commands`: those of the gateway that serves the agent, in addition to the user's own.
-    `has_model`: the model of the file is not used, so that its start checks are skipped.
+    `models`: those of that gateway, which the file may name. `has_model`: the model of the file is not used, so that
+    its start checks are skipped.
     """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
     shared = read_shared_files(source, Path(path), home, environ, checks, allowed_commands)
+    source = resolve_models(source, [("model",)], {**shared.models, **(models or {})})
     file = ToolListFile(source, "tools", checks, shared.commands)
     agent = file.validate(Agent)
     tools = file.load_tools()
@@ -142,6 +153,8 @@ class SharedServers:
     """The `.env` files that values were taken from, except for the user's own settings."""
     commands: CommandRule = field(default_factory=CommandRule)
     """Which programs the agent file may name, by the user's own settings."""
+    models: Mapping[str, ModelDefinition] = field(default_factory=dict)
+    """The models that the agent file may name, by the user's own settings."""
 
 
 def read_shared_files(
@@ -171,6 +184,7 @@ def read_shared_files(
         problems=(*beside.problems, *user.problems),
         reads=beside.reads,
         commands=commands,
+        models=user.models,
     )
 
 
@@ -185,12 +199,15 @@ def _read_shared(
     except ConfigError as error:
         return SharedServers(problems=error.problems)
     # Many other programs have a config.yaml as well.
-    if not SharedSettings.model_fields.keys() & source.data.keys():
+    ours = SharedSettings.model_fields.keys() - ({"models"} if shown != USER_SETTINGS else set())
+    if not ours & source.data.keys():
         message = "the file has no 'mcp_servers', so it is not HoloDeck's and is not used"
         return SharedServers(problems=(problem_at(source.document, (), message, severity="warning"),))
     for server in source.data["mcp_servers"] if isinstance(source.data.get("mcp_servers"), list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
+    definitions = list_definitions(source)
+    source = resolve_models(source, list_model_paths(source), definitions)
     file = ToolListFile(source, "mcp_servers", checks, commands)
     settings = file.validate(SharedSettings)
     tools = tuple(file.load_tools())
@@ -204,11 +221,16 @@ def _read_shared(
         message = "a file of a project cannot choose your registry"
         fix = f"Write 'registry' in {USER_SETTINGS}."
         file.problems.append(problem_at(source.document, ("registry",), message, fix=fix))
+    if settings is not None and settings.models and shown != USER_SETTINGS:
+        message = "a file of a project cannot define models for 'use'"
+        fix = f"Write 'models' in {USER_SETTINGS}, or the model in the agent file."
+        file.problems.append(problem_at(source.document, ("models",), message, fix=fix))
     return SharedServers(
         tools=tools,
         problems=tuple(file.sorted_problems()),
         reads=source.reads,
         commands=CommandRule(allowed=allowed),
+        models=definitions,
     )
 
 

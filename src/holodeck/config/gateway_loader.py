@@ -22,7 +22,15 @@ from holodeck.config.lint import environment_key_problems, find_unmatched_patter
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.server_loader import LoadedServers, load_listed_servers, load_servers_of_agent
-from holodeck.config.source import FileRead, Source, read_source
+from holodeck.config.source import (
+    FileRead,
+    ModelDefinition,
+    Source,
+    list_definitions,
+    list_model_paths,
+    read_source,
+    resolve_models,
+)
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
@@ -79,14 +87,15 @@ def load_gateway_file(
     """
     environ = os.environ if environ is None else environ
     source = _read_gateway_source(path, environ, text)
-    allowed = _allowed_commands(source)
+    definitions, allowed = list_definitions(source), _allowed_commands(source)
+    source = resolve_models(source, list_model_paths(source), definitions)
     file = ToolListFile(source, "mcp_servers", checks, _command_rule(source))
     gateway = file.validate(GatewayFile)
     servers = file.load_tools()
     file.problems += [*_process_problems(source, servers), *_environment_key_problems(source, environ)]
     if gateway is not None:
         file.problems += gateway_problems(gateway, source)
-    agents, problems = _load_agents(source, environ, home, checks, allowed)
+    agents, problems = _load_agents(source, environ, home, checks, allowed, definitions)
     found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
     if gateway is not None:
         found += find_unmatched_patterns(gateway, agents, source)
@@ -305,6 +314,7 @@ def _load_agents(
     home: Path | None,
     checks: Sequence[ToolCheck],
     allowed_commands: Sequence[str],
+    models: Mapping[str, ModelDefinition],
 ) -> tuple[dict[str, LoadedAgent], list[Problem]]:
     agents: dict[str, LoadedAgent] = {}
     problems: list[Problem] = []
@@ -316,6 +326,7 @@ def _load_agents(
                 home=home,
                 checks=checks,
                 allowed_commands=allowed_commands,
+                models=models,
             )
         except ConfigError as error:
             problems += error.problems

@@ -123,6 +123,8 @@ def _build_schema(model: type[BaseModel], title: str) -> Schema:
     if "JWTCallers" in definitions:
         _require_exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
     if "LLM" in definitions:
+        stand_ins = definitions["LLM"]["properties"]["fallback"]
+        stand_ins["items"] = {"anyOf": [{"type": "string"}, stand_ins["items"]]}
         definitions["LLM"]["allOf"] = [
             _if_then(
                 {"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]}

@@ -1,23 +1,36 @@
-"""A configuration file with its references to variables resolved.
+"""A configuration file with its references to variables and to models resolved.
 
 A variable is looked up in the environment of the process first, then in the `envFile` of the tool that refers to it,
 then in the `.env` file beside the configuration file.
+
+A model can be defined once and named elsewhere: `use: fast` in a `model` section, or `fast` in its `fallback`. The name
+is looked up among the `models` of the gateway's file, for that file and for the agents that it serves, and then among
+those of the user's own settings. It is replaced by what it means in the values of the file and in the form in which the
+file is shown, so that checks and trust see where a name leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.env_loader import load_env_file
 from holodeck.config.files import record_path
 from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve, substitute
-from holodeck.config.problems import problem_at
+from holodeck.config.known_keys import closest_match
+from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath, parse_document, read_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_inert_secret
+from holodeck.models.file_model import quote_value
+from holodeck.models.llm import OPTION_KEYS
+from holodeck.models.tool_rules import USER_SETTINGS
+
+# Beside 'use': what changes the answers, and not where the request and its key go.
+_BESIDE_USE = frozenset({"use", "fallback", *OPTION_KEYS})
 
 
 @record
@@ -217,3 +230,123 @@ def _find_references(key: str, value: Any) -> Iterator[tuple[str, str]]:
         # The lookup gets the names and finds nothing.
         substitute(value, names.append, {})
         yield from ((key, name) for name in names)
+
+
+@record
+class ModelDefinition:
+    """A model as a file defines it: with its values, and as written."""
+
+    data: Mapping[str, Any]
+    written: Mapping[str, Any]
+
+
+def list_definitions(source: Source) -> dict[str, ModelDefinition]:
+    """Return the models that a file defines under `models`, by their names. Those that use another one are left out."""
+    entries, written = source.data.get("models"), source.document.value.get("models")
+    if not isinstance(entries, list) or not isinstance(written, list):
+        return {}
+    shown = {entry.get("name"): entry.get("model") for entry in written if isinstance(entry, dict)}
+    found: dict[str, ModelDefinition] = {}
+    for entry in entries:
+        name, model = (entry.get("name"), entry.get("model")) if isinstance(entry, dict) else (None, None)
+        if isinstance(name, str) and isinstance(model, dict) and "use" not in model:
+            as_shown = shown.get(name)
+            found[name] = ModelDefinition(data=model, written=as_shown if isinstance(as_shown, dict) else {})
+    return found
+
+
+def list_model_paths(source: Source) -> list[KeyPath]:
+    """Return the key paths of the models that a file defines under `models`."""
+    entries = source.data.get("models")
+    return [("models", index, "model") for index in range(len(entries) if isinstance(entries, list) else 0)]
+
+
+def resolve_models(source: Source, paths: Iterable[KeyPath], definitions: Mapping[str, ModelDefinition]) -> Source:
+    """Return the file with the names of models at these paths replaced. Unknown names are among its problems."""
+    resolver = _NameResolver(source, definitions)
+    data, written = source.data, source.document.value
+    for path in paths:
+        model = value_at(data, path)
+        if isinstance(model, dict) and ("use" in model or "fallback" in model):
+            as_shown = value_at(written, path)
+            new, shown = resolver.resolve(model, as_shown if isinstance(as_shown, dict) else {}, path)
+            data, written = _with_value(data, path, new), _with_value(written, path, shown)
+    if data is source.data:
+        return source
+    problems = (*source.problems, *resolver.problems)
+    return replace(source, data=data, document=replace(source.document, value=written), problems=problems)
+
+
+class _NameResolver:
+    def __init__(self, source: Source, definitions: Mapping[str, ModelDefinition]) -> None:
+        self._source = source
+        self._definitions = definitions
+        self.problems: list[Problem] = []
+
+    def resolve(
+        self, model: Mapping[str, Any], written: Mapping[str, Any], path: KeyPath
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a model without names, its values and as shown."""
+        data, shown = self._resolve_use(model, written, path)
+        listed, shown_list = data.get("fallback"), shown.get("fallback")
+        if isinstance(listed, list):
+            stand_ins = []
+            for index, entry in enumerate(listed):
+                as_shown = shown_list[index] if isinstance(shown_list, list) and index < len(shown_list) else None
+                stand_ins.append(self._resolve_stand_in(entry, as_shown, (*path, "fallback", index)))
+            data["fallback"] = [new for new, _ in stand_ins if new is not None]
+            shown["fallback"] = [each for new, each in stand_ins if new is not None]
+        return data, shown
+
+    def _resolve_stand_in(self, entry: Any, written: Any, path: KeyPath) -> tuple[Any, Any]:
+        """Return a stand-in without names. It has no stand-ins of its own. None: its name is unknown."""
+        if isinstance(entry, str):
+            entry, written = {"use": entry}, {"use": entry}
+        if not isinstance(entry, dict) or "use" not in entry:
+            return entry, written
+        before = len(self.problems)
+        data, shown = self._resolve_use(entry, written if isinstance(written, dict) else {}, path)
+        if len(self.problems) > before:
+            return None, None
+        for each in (data, shown):
+            each.pop("fallback", None)
+        return data, shown
+
+    def _resolve_use(
+        self, model: Mapping[str, Any], written: Mapping[str, Any], path: KeyPath
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if "use" not in model:
+            return dict(model), dict(written)
+        name = model["use"]
+        definition = self._definitions.get(name) if isinstance(name, str) else None
+        foreign = [key for key in model if key not in _BESIDE_USE]
+        if definition is None:
+            self._report_unknown(name, path)
+        elif foreign:
+            message = f"'{foreign[0]}' cannot stand beside 'use', which names a model that is defined elsewhere"
+            fix = "Write it where the model is defined, or write the whole model here."
+            self.problems.append(problem_at(self._source.document, (*path, foreign[0]), message, fix=fix))
+        if definition is None or foreign:
+            return {"provider": "rehearsal"}, {}
+        default = {"provider": "rehearsal"}
+        return {**default, **definition.data, **model}, {**default, **definition.written, **written}
+
+    def _report_unknown(self, name: object, path: KeyPath) -> None:
+        message = f"there is no model {quote_value(name)}"
+        close = closest_match(name, self._definitions) if isinstance(name, str) else None
+        known = ", ".join(sorted(self._definitions))
+        fix = f"Did you mean '{close}'?" if close else f"There are: {known}." if known else ""
+        where = f"Models are defined under 'models', in {USER_SETTINGS} or in the file of the gateway."
+        self.problems.append(problem_at(self._source.document, path, message, fix=f"{fix} {where}".strip()))
+
+
+def _with_value(container: Any, path: KeyPath, value: Any) -> Any:
+    """Return a copy of a container with another value at a path. One that does not have the path is returned as is."""
+    if not path:
+        return value
+    first, *rest = path
+    if isinstance(container, dict):
+        return {**container, first: _with_value(container.get(first), tuple(rest), value)}
+    if isinstance(container, list) and isinstance(first, int) and first < len(container):
+        return [_with_value(each, tuple(rest), value) if n == first else each for n, each in enumerate(container)]
+    return container

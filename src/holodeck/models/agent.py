@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model
 
 from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
 from holodeck.models.file_model import FileModel, Integer, NonEmpty, Violation, text_or_mapping, validate_with_rules
-from holodeck.models.llm import LLM
+from holodeck.models.llm import LLM, NamedModel
 from holodeck.models.test_case import TestCase, TestSettings
 from holodeck.models.tool import Tool
 
@@ -82,6 +82,12 @@ class SharedSettings(FileModel):
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """MCP servers for every agent. An agent's own tool of the same name takes precedence. E.g. `[{name: time, command:
     uvx, server: mcp-server-time}]`, not `{time: {}}`."""
+    models: list[NamedModel] = Field(default_factory=list)
+    """Models that your agents name by `use`, each defined once.
+
+    Only in `~/.holodeck/config.yaml`: a file of a project defines its model in the agent file. E.g. `[{name: fast,
+    model: {provider: openai, name: gpt-5-mini}}]`, not `{fast: {}}`.
+    """
     allowed_commands: list[NonEmpty] = Field(default_factory=list)
     """Programs that `command` of your agents may name besides npx, uvx and docker: names on PATH, or whole paths.
 

@@ -26,6 +26,7 @@ from holodeck.models.file_model import (
     Integer,
     NonEmpty,
     Number,
+    PublicName,
     Violation,
     as_written,
     quote_value,
@@ -173,6 +174,10 @@ _DEPLOYMENT_KEYS = ("name", "endpoint", "api_key", "headers", "api_version")
 class LLM(FileModel):
     """A model, its provider, and the parameters of its requests."""
 
+    use: PublicName | None = None
+    """Name of a model that is defined elsewhere: under `models` of the gateway that serves the agent, or of
+    `~/.holodeck/config.yaml`. Beside it stand options only, such as `temperature`. E.g. `fast`, not `fats`, beside
+    `{provider: null, name: null}`."""
     provider: Provider = Field(default=Provider.REHEARSAL, strict=False)
     """Provider of the model. `rehearsal` follows rules and needs no key. E.g. `anthropic`, not `open_ai`, beside
     `{name: claude-sonnet-4-5}`."""
@@ -241,7 +246,8 @@ class LLM(FileModel):
     'https://eu.models.example.com/v1'}, {endpoint: 'https://us.models.example.com/v1'}]`, not
     `https://eu.models.example.com/v1`, beside `{provider: openai_compatible}`."""
     fallback: list[LLM] = Field(default_factory=list)
-    """Models that stand in, in this order, while this one cannot answer: each as this section. A run stays with the
+    """Models that stand in, in this order, while this one cannot answer: each as this section, or by its name, as in
+    `use`. A run stays with the
     model that answered its first turn. E.g. `[{provider: ollama, name: qwen3}]`, not `{provider: ollama}`."""
 
     if TYPE_CHECKING:
@@ -249,6 +255,7 @@ class LLM(FileModel):
         def __init__(
             self,
             *,
+            use: str | None = None,
             provider: Provider | ProviderName = Provider.REHEARSAL,
             name: str | None = None,
             endpoint: str | None = None,
@@ -297,7 +304,7 @@ class LLM(FileModel):
     @cached_property
     def request_defaults(self) -> Mapping[str, Any]:
         """Values of this file for fields of a `ModelRequest`."""
-        found = {name: getattr(self, name) for name in _OPTION_KEYS if getattr(self, name) not in (None, [])}
+        found = {name: getattr(self, name) for name in OPTION_KEYS if getattr(self, name) not in (None, [])}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
     def complete_request(self, request: ModelRequest) -> ModelRequest:
@@ -316,10 +323,10 @@ class LLM(FileModel):
 
     @cached_property
     def stand_ins(self) -> Mapping[str, LLM]:
-        """The models that stand in, by the names that responses have for them: that at the provider, made unique."""
+        """The models that stand in, by the names that responses have for them: of `use` or at the provider, unique."""
         found: dict[str, LLM] = {}
         for model in self.fallback:
-            name = model.name or str(model.provider)
+            name = model.use or model.name or str(model.provider)
             choices = chain((name, f"{model.provider}:{name}"), (f"{model.provider}:{name}:{n}" for n in count(2)))
             found[next(each for each in choices if each not in found)] = model
         return found
@@ -346,9 +353,19 @@ class LLM(FileModel):
         return validate_with_rules(cls.__name__, data, handler, _check_llm)
 
 
-_OPTION_KEYS = tuple(name for name in OPTION_OF if name in LLM.model_fields)
+OPTION_KEYS = tuple(name for name in OPTION_OF if name in LLM.model_fields)
+"""Keys of a model that are options of its requests."""
 # Keys that only some APIs have a field for.
-_API_KEYS = (*(name for name in _OPTION_KEYS if set(OPTION_OF[name].sent_as) < set(get_args(ModelAPI))), "extra_body")
+_API_KEYS = (*(name for name in OPTION_KEYS if set(OPTION_OF[name].sent_as) < set(get_args(ModelAPI))), "extra_body")
+
+
+class NamedModel(FileModel):
+    """A model that agent files name by `use`."""
+
+    name: PublicName
+    """Name for `use`. E.g. `fast`, not `my model`."""
+    model: LLM
+    """The model, as in an agent file. E.g. `{provider: openai, name: gpt-5-mini}`, not absent."""
 
 
 def is_own_host(spec: ProviderSpec, endpoint: str | None) -> bool:
@@ -384,6 +401,9 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
     if not isinstance(provider, str):
         # The type of the field reports it.
         return []
+    if data.get("use") is not None and "provider" not in data:
+        message = "'use' names a model that a file defines, and there is none here"
+        return [Violation(key="use", message=message, fix="Write the model itself.")]
     if isinstance(data.get("deployments"), list) and data["deployments"]:
         return [*_check_deployments(data), *_check_stand_ins(data.get("fallback"))]
     written = as_written(provider)
