@@ -14,7 +14,7 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, w
 from holodeck.testing.model.script import status
 
 ALICE, BOB, ROOT, SCOPED_ROOT = "hd-alice", "hd-bob", "hd-root", "hd-scoped-root"
-PRICE = {"input": 2.0, "cached_input": 0.5, "output": 10.0}
+PRICE = {"input": 2.0, "cached": 0.5, "output": 10.0}
 
 
 async def ask(gateway: RunningGateway, question: str, *, key: str = ALICE, **more: Any) -> Any:

@@ -70,6 +70,7 @@ class Provider(StrEnum):
     REHEARSAL = "rehearsal"
 
 
+CacheMode = Literal["auto", "off", "1h"]
 ProviderName = Literal["openai", "azure_openai", "anthropic", "ollama", "openai_compatible", "local", "rehearsal"]
 
 
@@ -237,7 +238,11 @@ class LLM(FileModel):
     not `0`."""
     price: Price | None = None
     """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown. E.g. `{input: 0.25,
-    cached_input: 0.025, output: 2}`, not `{input: 0.25}`."""
+    cached: 0.025, output: 2}`, not `{input: 0.25}`."""
+    cache: CacheMode = "auto"
+    """Use of the provider's prompt cache. `auto`: requests have marks, so that a turn reads what the turns before it
+    have sent from the cache; `1h`: the same, stored for an hour instead of five minutes. Other providers than
+    `anthropic` need no marks. E.g. `1h`, not `always`, beside `{provider: anthropic}`."""
     api_version: NonEmpty | None = None
     """API version of Azure OpenAI. Only for `azure_openai`. E.g. `2025-04-01-preview`, not `20250401`, beside
     `{provider: azure_openai, endpoint: 'https://me.openai.azure.com'}`."""
@@ -276,6 +281,7 @@ class LLM(FileModel):
             allow_extra_parameters: list[str] = ...,
             timeout: float | None = None,
             price: Price | None = None,
+            cache: CacheMode = "auto",
             api_version: str | None = None,
             deployments: list[Deployment] = ...,
             fallback: list[LLM] = ...,
@@ -414,6 +420,8 @@ def _check_llm(data: dict[str, Any]) -> list[Violation]:
         found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {written}"))
     if provider not in _HAS_API_VERSION and data.get("api_version") is not None:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
+    if provider != Provider.ANTHROPIC and data.get("cache", "auto") != "auto":
+        found.append(Violation(key="cache", message="'cache' has no meaning here (only for anthropic)"))
     if provider not in NEEDS_NAME and data.get("timeout") is not None:
         found.append(Violation(key="timeout", message=f"'timeout' has no meaning here (not for {written})"))
     if provider in PROVIDER_SPECS:

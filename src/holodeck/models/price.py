@@ -19,15 +19,28 @@ class Price(FileModel):
 
     input: Amount
     """Price of a million tokens that are sent to the model. E.g. `0.25`, not `-1`."""
-    cached_input: Amount | None = None
-    """Price of a million sent tokens that the provider has cached. Absent: that of `input`. E.g. `0.025`, not `free`.
-    """
+    cached: Amount | None = None
+    """Price of a million sent tokens that the provider reads from its cache. Absent: that of `input`. E.g. `0.025`, not
+    `free`."""
+    cache_write: Amount | None = None
+    """Price of a million sent tokens that the provider stores in its cache. Absent: that of `input`. E.g. `0.3125`, not
+    `-1`."""
+    cache_write_1h: Amount | None = None
+    """Price of a million sent tokens that the provider stores in its cache for an hour. Absent: that of `cache_write`.
+    E.g. `0.5`, not `-1`."""
     output: Amount
     """Price of a million tokens that the model writes, those of its reasoning included. E.g. `2`, not absent."""
 
     def cost_of(self, usage: Usage) -> float:
         """Return the cost of these tokens."""
         cached = min(usage.cached_tokens, usage.input_tokens)
-        cached_price = self.input if self.cached_input is None else self.cached_input
-        sent = (usage.input_tokens - cached) * self.input + cached * cached_price
+        written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+        for_hour = min(usage.cache_write_1h_tokens, written)
+        cache_write = self.input if self.cache_write is None else self.cache_write
+        sent = (
+            (usage.input_tokens - cached - written) * self.input
+            + cached * (self.input if self.cached is None else self.cached)
+            + (written - for_hour) * cache_write
+            + for_hour * (cache_write if self.cache_write_1h is None else self.cache_write_1h)
+        )
         return (sent + usage.output_tokens * self.output) / _MILLION

@@ -7,10 +7,11 @@ blocks are stored as received, with their signature, and sent back unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
+from holodeck.lib.errors import ModelError
 from holodeck.models.content import CacheMark, TextContent
 from holodeck.models.generation import ANTHROPIC_FIELDS
 from holodeck.models.items import (
@@ -25,6 +26,7 @@ from holodeck.models.items import (
     Usage,
     text_message,
 )
+from holodeck.models.llm import CacheMode
 from holodeck.models.model_io import (
     JSON_OBJECT_SCHEMA,
     FinishReason,
@@ -36,6 +38,7 @@ from holodeck.models.model_io import (
     ToolSpec,
 )
 from holodeck.providers.answer_decoder import AnswerDecoder
+from holodeck.providers.cache_marks import CACHE_FIELD, add_marks, has_marks
 from holodeck.providers.encoding import (
     NO_OUTPUT,
     OptionEncoder,
@@ -45,7 +48,7 @@ from holodeck.providers.encoding import (
     require_supported,
     select_tools,
 )
-from holodeck.providers.http.errors import stream_error
+from holodeck.providers.http.errors import find_refused_hints, stream_error
 from holodeck.providers.http.model import HTTPModel, ModelAccess
 from holodeck.providers.http.model_address import ModelAddress, append_path
 from holodeck.providers.tool_call_assembler import arguments_object, arguments_text
@@ -58,8 +61,11 @@ DIALECT_KEY = "anthropic"
 """Key in `Reasoning.opaque` of the block as the provider sent it, with its signature; and in `ToolSpec.native`."""
 # Tools of these types need a header that names a feature of the same day.
 _COMPUTER_TYPE = re.compile(r"computer_([0-9]{4})([0-9]{2})([0-9]{2})")
-CACHE_FIELD = "cache_control"
-"""The field of this API for marks of the prompt cache."""
+_MARKS: Mapping[CacheMode, Mapping[str, str]] = {
+    "auto": {"type": "ephemeral"},
+    "1h": {"type": "ephemeral", "ttl": "1h"},
+}
+"""Marks for the prompt cache, by the key of the file."""
 
 _EFFORTS = {"none": None, "minimal": "low"}
 # The identifier of the end user comes after the older `user`, whose place it has.
@@ -76,16 +82,26 @@ _OPTIONS = OptionEncoder(
 Block = dict[str, Any]
 
 
-def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
-    """Build the body for `/v1/messages`. Raises `ModelError` for fields that the API does not have."""
+def build_anthropic_body(
+    request: ModelRequest, *, model: str, cache: CacheMode = "auto", has_system_role: bool = True
+) -> dict[str, Any]:
+    """Build the body for `/v1/messages`. Raises `ModelError` for fields that the API does not have.
+
+    `cache`: which marks it gets, if the client has set none. `has_system_role`: whether instructions may be among the
+    messages; all are in `system` otherwise.
+    """
     require_supported(request, ANTHROPIC_FIELDS, "anthropic")
+    first, items = _split_instructions(request.items, has_system_role=has_system_role)
+    messages, unplaced = _messages(items)
+    if unplaced:
+        return build_anthropic_body(request, model=model, cache=cache, has_system_role=False)
     body: dict[str, Any] = {
         "model": model,
         "max_tokens": DEFAULT_ANTHROPIC_MAX_TOKENS,
-        "messages": _messages(request.items),
+        "messages": messages,
         "stream": request.is_streamed,
     }
-    system = _system(request)
+    system = _system(request.instructions, first)
     if system:
         body["system"] = system
     body.update(_mark(request.cache_mark))
@@ -99,7 +115,24 @@ def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]
         body["tool_choice"] = _choice(request)
     if request.extra_body:
         body.update(request.extra_body)
+    if cache != "off" and not has_marks(body):
+        add_marks(body, _MARKS[cache])
     return body
+
+
+def _split_instructions(items: Sequence[Item], *, has_system_role: bool) -> tuple[list[Message], list[Item]]:
+    """Return the messages for `system`, and the other items.
+
+    Instructions that come later stay where they are, so that the prompt grows at its end only.
+    """
+    start = next((index for index, item in enumerate(items) if not _is_instruction(item)), len(items))
+    first = items[:start] if has_system_role else items
+    others = items[start:] if has_system_role else [item for item in items if not _is_instruction(item)]
+    return [item for item in first if isinstance(item, Message) and _is_instruction(item)], list(others)
+
+
+def _is_instruction(item: Item) -> bool:
+    return isinstance(item, Message) and item.role in {"system", "developer"}
 
 
 def _mark(mark: CacheMark | None) -> Block:
@@ -107,17 +140,21 @@ def _mark(mark: CacheMark | None) -> Block:
     return {CACHE_FIELD: mark[CACHE_FIELD]} if mark is not None and CACHE_FIELD in mark else {}
 
 
-def _system(request: ModelRequest) -> str | list[Block]:
-    """Join all instructions, also those of messages: this API has one field for them. With marks they stay blocks."""
-    messages = [item for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
+def _system(instructions: str | None, messages: list[Message]) -> str | list[Block]:
+    """Join all instructions for the one field that this API has for them. With marks they stay blocks."""
     parts = [part for message in messages for part in message.content if isinstance(part, TextContent)]
     if not any(part.cache_mark for part in parts):
-        texts = (request.instructions or "", *(message.text for message in messages))
+        texts = (instructions or "", *(message.text for message in messages))
         return "\n\n".join(text for text in texts if text)
-    if request.instructions:
-        parts.insert(0, TextContent(text=request.instructions))
+    if instructions:
+        parts.insert(0, TextContent(text=instructions))
+    return _instruction_blocks(parts)
+
+
+def _instruction_blocks(parts: Iterable[Part]) -> list[Block]:
     # The API refuses a block of nothing but white space, and separates blocks by itself.
-    return [{"type": "text", "text": part.text, **_mark(part.cache_mark)} for part in parts if part.text.strip()]
+    texts = (part for part in parts if isinstance(part, TextContent) and part.text.strip())
+    return [{"type": "text", "text": part.text, **_mark(part.cache_mark)} for part in texts]
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -142,15 +179,20 @@ def _choice(request: ModelRequest) -> dict[str, Any]:
     return entry if request.parallel_tool_calls else {**entry, "disable_parallel_tool_use": True}
 
 
-def _messages(items: tuple[Item, ...]) -> list[dict[str, Any]]:
+def _messages(items: list[Item]) -> tuple[list[dict[str, Any]], list[Block]]:
+    """Return the messages, and instructions that have no place among them."""
     messages: list[dict[str, Any]] = []
+    instructions: list[Block] = []
     for item in items:
-        if isinstance(item, Message) and item.role in {"system", "developer"}:
+        if isinstance(item, Message) and _is_instruction(item):
+            instructions += _instruction_blocks(item.content)
             continue
         role = _role(item)
         blocks = _blocks(item)
         if not blocks:
             continue
+        if role == "assistant":
+            instructions = _place_instructions(messages, instructions)
         if not messages or messages[-1]["role"] != role:
             messages.append({"role": role, "content": []})
         content: list[Block] = messages[-1]["content"]
@@ -159,7 +201,15 @@ def _messages(items: tuple[Item, ...]) -> list[dict[str, Any]]:
         if isinstance(item, FunctionCallOutput):
             index = sum(block["type"] == "tool_result" for block in content)
         content[index:index] = blocks
-    return messages
+    return messages, _place_instructions(messages, instructions)
+
+
+def _place_instructions(messages: list[dict[str, Any]], blocks: list[Block]) -> list[Block]:
+    """Append instructions, which this API has only after a message of the user. Return those without a place."""
+    if not blocks or not messages or messages[-1]["role"] != "user":
+        return blocks
+    messages.append({"role": "system", "content": blocks})
+    return []
 
 
 def _role(item: Item) -> str:
@@ -355,13 +405,34 @@ class Anthropic(HTTPModel):
     decoder = AnthropicDecoder
     usual_key_source = "ANTHROPIC_API_KEY"
 
-    def __init__(self, *, model: str, base_url: str = ANTHROPIC_URL, **access: Unpack[ModelAccess]) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str = ANTHROPIC_URL,
+        cache: CacheMode = "auto",
+        **access: Unpack[ModelAccess],
+    ) -> None:
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
         url = append_path(base_url, "/messages" if has_version else "/v1/messages")
         super().__init__(url, provider="anthropic", model=model, **access)
+        self._cache = cache
+        # Older models refuse it; it is then switched off.
+        self._has_system_role = True
 
     def _build_body(self, request: ModelRequest) -> dict[str, Any]:
-        return build_anthropic_body(request, model=self.name)
+        return build_anthropic_body(request, model=self.name, cache=self._cache, has_system_role=self._has_system_role)
+
+    def _leave_out_refused(self, request: ModelRequest, error: ModelError) -> ModelRequest:
+        body = self._build_body(request)
+        roles = {message["role"] for message in body["messages"]}
+        if "system" in roles and find_refused_hints(error, ("role", "system")):
+            self._has_system_role = False
+            return request
+        if self._cache != "off" and find_refused_hints(error, (CACHE_FIELD,)) and _has_own_marks(request, self.name):
+            self._cache = "off"
+            return request
+        raise error
 
     def _key_headers(self) -> Mapping[str, str]:
         key = {"x-api-key": self._api_key.reveal()} if self._api_key else {}
@@ -369,6 +440,11 @@ class Anthropic(HTTPModel):
 
     def _headers_for(self, request: ModelRequest) -> Mapping[str, str]:
         return _beta_headers(request)
+
+
+def _has_own_marks(request: ModelRequest, model: str) -> bool:
+    """Return whether the marks of a request are ours, and none is its client's, who must know why it is refused."""
+    return not has_marks(build_anthropic_body(request, model=model, cache="off"))
 
 
 def _beta_headers(request: ModelRequest) -> dict[str, str]:

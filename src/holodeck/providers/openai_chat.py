@@ -105,13 +105,11 @@ def _encode_tool_choice(choice: ToolChoice) -> Any:
 
 
 def _build_messages(request: ModelRequest) -> list[dict[str, Any]]:
+    """Build all messages. Reasoning is sent back in all of them, so that what was sent once stays the same."""
     messages: list[dict[str, Any]] = []
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
-    questions = [i for i, item in enumerate(request.items) if isinstance(item, Message) and item.role == "user"]
-    last_question = questions[-1] if questions else -1
-    # Reasoning is sent back only for the current question: servers that require it require it there.
-    items = [item for i, item in enumerate(request.items) if i > last_question or not isinstance(item, Reasoning)]
+    items = request.items
     for speaker, group in groupby(items, key=_speaker):
         if speaker == "assistant":
             messages += _build_assistant_messages(group)

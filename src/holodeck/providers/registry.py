@@ -84,7 +84,8 @@ def _build_azure(settings: ModelSettings) -> ModelProvider:
 def _build_anthropic(settings: ModelSettings) -> ModelProvider:
     from holodeck.providers.anthropic import ANTHROPIC_URL, Anthropic
 
-    return Anthropic(model=settings.name, base_url=settings.llm.endpoint or ANTHROPIC_URL, **settings.access)
+    llm = settings.llm
+    return Anthropic(model=settings.name, base_url=llm.endpoint or ANTHROPIC_URL, cache=llm.cache, **settings.access)
 
 
 def chat_at(default_endpoint: str = "") -> BuildModel:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holodeck.testing.mcp.journal import ABANDONED, Journal, Received
     from holodeck.testing.mcp.server import FaultyMCPServer
     from holodeck.testing.mcp.stdio_server import read_pids
+    from holodeck.testing.model.prompt_cache import PromptCache
     from holodeck.testing.model.script import call, call_raw, fail, finish, say, spend, think, wait
     from holodeck.testing.model.scripted import ScriptedModel
 
@@ -40,6 +41,8 @@ __all__ += ["read_pids"]
 _find_in("holodeck.testing.mcp.stdio_server")
 __all__ += ["FaultyMCPServer"]
 _find_in("holodeck.testing.mcp.server")
+__all__ += ["PromptCache"]
+_find_in("holodeck.testing.model.prompt_cache")
 __all__ += ["call", "call_raw", "fail", "finish", "say", "spend", "think", "wait"]
 _find_in("holodeck.testing.model.script")
 __all__ += ["ScriptedModel"]

@@ -19,7 +19,10 @@ class Writer(Protocol):
     service_tier: str | None
     """Reported from here on. None: none is."""
 
-    def start(self) -> list[Event]: ...
+    def start(self, usage: Usage | None) -> list[Event]:
+        """Return the first events. `usage`: that of the turn, of which some dialects have the input here."""
+        ...
+
     def say(self, step: Say) -> list[Event]: ...
     def think(self, step: Think) -> list[Event]: ...
     def call(self, step: Call) -> list[Event]: ...
@@ -46,7 +49,7 @@ class ChatWriter:
         self._calls = 0
         self.service_tier: str | None = None
 
-    def start(self) -> list[Event]:
+    def start(self, usage: Usage | None) -> list[Event]:
         return [self._choice({"role": "assistant", "content": ""})]
 
     def say(self, step: Say) -> list[Event]:
@@ -133,7 +136,7 @@ class ResponsesWriter:
         self._number = -1
         self.service_tier: str | None = None
 
-    def start(self) -> list[Event]:
+    def start(self, usage: Usage | None) -> list[Event]:
         return [
             self._event(f"response.{what}", response=self._response_resource("in_progress"))
             for what in ("created", "in_progress")
@@ -251,11 +254,14 @@ class AnthropicWriter:
         self._calls = 0
         self.service_tier: str | None = None
 
-    def start(self) -> list[Event]:
+    def start(self, usage: Usage | None) -> list[Event]:
         message = {"id": "msg_1", "type": "message", "role": "assistant", "model": self._model, "content": []}
-        usage = {"input_tokens": 1, "output_tokens": 1}
+        counts = {"input_tokens": 1} if usage is None else _count_anthropic_input(usage)
         return [
-            {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}},
+            {
+                "type": "message_start",
+                "message": {**message, "stop_reason": None, "usage": counts | {"output_tokens": 1}},
+            },
             {"type": "ping"},
         ]
 
@@ -290,13 +296,7 @@ class AnthropicWriter:
         counts: Event = {"output_tokens": 1}
         if usage is not None:
             counts = {
-                "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
-                "cache_read_input_tokens": usage.cached_tokens,
-                "cache_creation_input_tokens": usage.cache_write_tokens,
-                "cache_creation": {
-                    "ephemeral_5m_input_tokens": usage.cache_write_tokens - usage.cache_write_1h_tokens,
-                    "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
-                },
+                **_count_anthropic_input(usage),
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }
@@ -354,6 +354,19 @@ def encode_logprobs(step: Say) -> list[Event]:
 def _encode_token(entry: Logprob) -> Event:
     encoded = None if entry.bytes is None else list(entry.bytes)
     return {"token": entry.token, "logprob": entry.logprob, "bytes": encoded}
+
+
+def _count_anthropic_input(usage: Usage) -> Event:
+    """Return the three kinds of input tokens, of which none contains another."""
+    return {
+        "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens - usage.cache_write_1h_tokens,
+            "ephemeral_1h_input_tokens": usage.cache_write_1h_tokens,
+        },
+    }
 
 
 def _join_call(calls: list[Event], fragment: Event) -> None:

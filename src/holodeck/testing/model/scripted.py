@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from holodeck.models.model_io import (
     TextDelta,
 )
 from holodeck.testing.model.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
+from holodeck.testing.model.prompt_cache import PromptCache, RefusedMarksError
 from holodeck.testing.model.script import (
     Call,
     Cut,
@@ -93,10 +95,18 @@ class ScriptedModel:
 
     @asynccontextmanager
     async def serve(
-        self, dialect: DialectName = "chat", *, writing: Writing = "events", newline: str = "\n"
+        self,
+        dialect: DialectName = "chat",
+        *,
+        writing: Writing = "events",
+        newline: str = "\n",
+        prompt_cache: PromptCache | None = None,
     ) -> AsyncIterator[ScriptedServer]:
-        """Serve the script over HTTP on loopback: `server.url` is the endpoint, `server.received` the requests."""
-        server = ScriptedServer(self, dialect, writing=writing, newline=newline)
+        """Serve the script over HTTP on loopback: `server.url` is the endpoint, `server.received` the requests.
+
+        `prompt_cache`: counts the input tokens of requests in the `anthropic` dialect, and refuses wrong marks.
+        """
+        server = ScriptedServer(self, dialect, writing=writing, newline=newline, prompt_cache=prompt_cache)
         await server.start()
         try:
             yield server
@@ -208,7 +218,15 @@ class Received:
 class ScriptedServer:
     """HTTP server on a free loopback port. Created by `ScriptedModel.serve()`."""
 
-    def __init__(self, model: ScriptedModel, dialect: DialectName, *, writing: Writing, newline: str) -> None:
+    def __init__(
+        self,
+        model: ScriptedModel,
+        dialect: DialectName,
+        *,
+        writing: Writing,
+        newline: str,
+        prompt_cache: PromptCache | None = None,
+    ) -> None:
         self.received: list[Received] = []
         self.connections: set[Any] = set()
         """Peer addresses of the requests: one entry for each connection."""
@@ -218,6 +236,7 @@ class ScriptedServer:
         self._dialect = dialect
         self._writing = writing
         self._newline = newline
+        self._prompt_cache = prompt_cache
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -269,7 +288,19 @@ class ScriptedServer:
             failure = steps[0].error
             wait = None if failure.retry_after is None else str(failure.retry_after)
             return [status(failure.status or 500, {"error": {"message": str(failure)}}, retry_after=wait)]
-        return [_with_id(step, self._model) for step in steps]
+        return self._bill(received, [_with_id(step, self._model) for step in steps])
+
+    def _bill(self, received: Received, steps: list[Step]) -> list[Step]:
+        """Return the steps with the input tokens that the prompt cache counts, if there is one."""
+        if self._prompt_cache is None or (steps and isinstance(steps[0], Status)):
+            return steps
+        try:
+            billed = self._prompt_cache.bill(received.json)
+        except RefusedMarksError as error:
+            return [status(400, {"type": "error", "error": {"type": "invalid_request_error", "message": str(error)}})]
+        output = _find_usage(steps) or Usage(output_tokens=1)
+        usage = replace(billed, output_tokens=output.output_tokens, reasoning_tokens=output.reasoning_tokens)
+        return [Spend(usage=usage), *(step for step in steps if not isinstance(step, Spend))]
 
     def _writer(self) -> Writer:
         return _WRITERS[self._dialect](self._model.name, self._model.chunk)
@@ -300,7 +331,7 @@ class _AnswerStream:
         await self._response.prepare(self._request)
         is_raw = bool(steps) and all(isinstance(step, Raw | Wait | Cut) for step in steps)
         if not is_raw:
-            await self._send(self._writer.start())
+            await self._send(self._writer.start(_find_usage(steps)))
         for step in steps:
             if isinstance(step, Cut):
                 await self._cut(step)
@@ -377,7 +408,7 @@ class _AnswerDocument(_AnswerStream):
     content_type = "application/json"
 
     async def _play_steps(self, steps: list[Step]) -> None:
-        self._events = self._writer.start()
+        self._events = self._writer.start(_find_usage(steps))
         for step in steps:
             if isinstance(step, Cut):
                 document = self._encode_document()
@@ -401,6 +432,10 @@ class _AnswerDocument(_AnswerStream):
 
     def _encode_document(self) -> bytes:
         return orjson.dumps(self._writer.join_events(self._events))
+
+
+def _find_usage(steps: list[Step]) -> Usage | None:
+    return next((step.usage for step in steps if isinstance(step, Spend)), None)
 
 
 def _with_id(step: Step, model: ScriptedModel) -> Step:
