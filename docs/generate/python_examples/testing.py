@@ -51,6 +51,36 @@ failed the model is overloaded
 Here is your tea.""",
     ),
     Example(
+        title="See what a prompt cache saves",
+        about=(
+            "A scripted model that is served in the dialect `anthropic` can have a `PromptCache`. It counts the tokens "
+            "of requests as Anthropic's does, and refuses marks that the API refuses."
+        ),
+        names=("PromptCache",),
+        code="""\
+import asyncio
+
+from holodeck import LLM, Agent, Session
+from holodeck.testing import PromptCache, ScriptedModel, say
+
+
+async def main() -> None:
+    cache = PromptCache(minimum=512)
+    async with ScriptedModel(say("Hi."), say("Still here.")).serve("anthropic", prompt_cache=cache) as server:
+        model = LLM(provider="anthropic", name="claude-sonnet-4-5", endpoint=server.url, api_key="key")
+        async with Agent(model, instructions="Be brief. " * 400) as agent:
+            session = Session()
+            await agent.run("Hello", session=session)
+            await agent.run("Are you there?", session=session)
+    for usage in cache.billed:
+        print(usage.input_tokens, "sent,", usage.cache_write_tokens, "stored,", usage.cached_tokens, "read")
+
+
+asyncio.run(main())
+""",
+        output="1021 sent, 1021 stored, 0 read\n1048 sent, 27 stored, 1021 read\n",
+    ),
+    Example(
         title="A server that fails",
         about=(
             "`FaultyMCPServer` is an MCP server with real tools (`add` is one) and one fault that you choose. Here "
