@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := HOLODECK_TRUST=all PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run check test test-long test-local console console-check screenshots conformance compat clients lint types docs docs-serve reference counts bench chaos lock clean
+.PHONY: help run check test test-long test-local console console-check screenshots conformance compat clients lint types docs docs-serve reference counts bench chaos lock prices clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -72,6 +72,9 @@ docs-serve: docs ## the same, served at http://127.0.0.1:8000 (PORT=...)
 
 reference: $(READY) ## write what is generated from the code: pages of docs/reference, types of the console
 	cd docs && ../$(BIN)/python -m generate
+
+prices: $(READY) ## write the price table anew, from today's data of genai-prices
+	cd docs && ../$(BIN)/uv run --no-project --with genai-prices --with orjson python -m generate.price_table
 
 counts: $(READY) ## record the Python calls of a request and the places of a fact anew, after a change that moves them on purpose
 	$(BIN)/pytest --write-counts tests/gateway/test_calls_of_a_request.py tests/test_change_amplification.py

@@ -133,7 +133,7 @@ class AgentRunner:
             max_tokens=limits.tokens,
             max_cost=limits.cost,
             max_seconds=limits.seconds,
-            price=self.config.model.price,
+            price=self.config.model.effective_price,
             stand_in_prices=self.config.model.stand_in_prices,
             make_id=self.make_id,
             on_start=None if interceptor is None else partial(interceptor.start, items),

@@ -93,7 +93,7 @@ class AgentSpec:
         return replace(self, output=None if output_type is str else OutputType(output_type))
 
     def check_limits(self, limits: RunLimits) -> None:
-        if limits.cost is not None and self.definition.agent.model.price is None:
+        if limits.cost is not None and self.definition.agent.model.effective_price is None:
             raise ConfigError(
                 f"The agent '{self.name}' has a limit of cost, but its model has no price: give it an "
                 "LLM(..., price=Price(input=..., output=...)), or 'price' of the model in its file."

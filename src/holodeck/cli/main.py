@@ -84,6 +84,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("holodeck.cli.commands.keys", "Create, list, change, rotate and revoke keys for callers."),
     "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
     "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
+    "prices": ("holodeck.cli.commands.prices", "Show which prices are used for the models of a file."),
     "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
     "runs": ("holodeck.cli.commands.runs", "List, show, resume and cancel durable runs."),
     "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),

@@ -250,7 +250,7 @@ def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LLM], source
 
 
 def _list_prices(llm: LLM) -> list[Price | None]:
-    return [llm.price, *llm.stand_in_prices.values()]
+    return [llm.effective_price, *llm.stand_in_prices.values()]
 
 
 def _describe_unpriced(names: Sequence[str], path: KeyPath, source: Source) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any
 from holodeck.agent_runner import AgentRunner
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.scope import CallerScope
+from holodeck.lib import log
 from holodeck.lib.record import record
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
@@ -145,6 +146,7 @@ def build_backends(
             tells_causes=tells_causes,
         )
         backends[name] = _build_agent_backend(name, wired, created)
+    _name_unpriced(backends)
     _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
     return Backends(by_name=backends, shared_servers=shared, changes=changes)
 
@@ -167,6 +169,14 @@ def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_
         for item in items
         if isinstance(item.tool, MCPTool)
     ]
+
+
+def _name_unpriced(backends: Mapping[str, Backend]) -> None:
+    """Log the models whose cost will be unknown; those of this process cost nothing. No budget may use them."""
+    names = [name for name, each in backends.items() if each.llm.spec.is_service and each.llm.effective_price is None]
+    if names:
+        fix = "write 'price: {input: ..., output: ...}' in the model, 0 if it costs nothing"
+        log.info("gateway.price_unknown", models=", ".join(sorted(names)), fix=fix)
 
 
 def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend:

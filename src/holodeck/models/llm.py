@@ -45,6 +45,7 @@ from holodeck.models.generation import (
     ModelAPI,
     Verbosity,
 )
+from holodeck.models.known_prices import find_known_price
 from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
 from holodeck.models.price import Price
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
@@ -237,8 +238,8 @@ class LLM(FileModel):
     """Seconds without output after which a turn fails. Absent: 600 before the first output, 300 after it. E.g. `120`,
     not `0`."""
     price: Price | None = None
-    """Price of the tokens, for the cost of runs and for budgets. Absent: the cost is unknown. E.g. `{input: 0.25,
-    cached: 0.025, output: 2}`, not `{input: 0.25}`."""
+    """Price of the tokens, for the cost of runs and for budgets. Absent: that of the price table; see `holodeck
+    prices`. E.g. `{input: 0.25, cached: 0.025, output: 2}`, not `{input: 0.25}`."""
     cache: CacheMode = "auto"
     """Use of the provider's prompt cache. `auto`: requests have marks, so that a turn reads what the turns before it
     have sent from the cache; `1h`: the same, stored for an hour instead of five minutes. Other providers than
@@ -339,12 +340,21 @@ class LLM(FileModel):
 
     @cached_property
     def stand_in_prices(self) -> Mapping[str, Price | None]:
-        return {name: model.price for name, model in self.stand_ins.items()}
+        return {name: model.effective_price for name, model in self.stand_ins.items()}
 
     @property
     def is_at_provider(self) -> bool:
         """Whether requests go to the provider's own service, and not to another program behind an `endpoint`."""
         return self.endpoint is None or self.spec.needs_endpoint
+
+    @cached_property
+    def effective_price(self) -> Price | None:
+        """The price of the file, or else that of the price table. None: the cost is unknown."""
+        if self.price is not None or not self.spec.is_service:
+            return self.price
+        host = self.spec.own_hosts[0] if self.spec.own_hosts and not self.spec.needs_endpoint else ""
+        url = self.endpoint or (f"https://{host}" if host else "")
+        return find_known_price(url, self.name or "") if url else None
 
     @property
     def environment_key(self) -> str | None:

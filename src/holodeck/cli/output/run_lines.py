@@ -41,11 +41,19 @@ def output_text(output: FunctionCallOutput) -> str:
 
 
 def run_summary_line(result: RunResult) -> str:
-    """Return a text such as `completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s`."""
+    """Return a text such as `completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), cost 0.0021, 3.4 s`.
+
+    It has the share of the input that came from a prompt cache, if any did, and the cost, if the price is known.
+    """
     usage = result.usage
     parts = [_format_count(result.turns, "turn"), _format_count(result.tool_calls, "tool call")]
     if usage.total_tokens:
-        parts.append(f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)")
+        share = usage.cached_tokens / max(usage.input_tokens, 1)
+        cached = f"{share:.0%} of them cached, " if usage.cached_tokens else ""
+        counts = f"{usage.input_tokens:,} in, {cached}{usage.output_tokens:,} out"
+        parts.append(f"{usage.total_tokens:,} tokens ({counts})")
+    if result.cost is not None:
+        parts.append(f"cost {result.cost:.4g}")
     missing = ", ".join(server.name for server in result.missing_servers)
     end = f"; missing servers: {missing}" if missing else ""
     return f"{result.status}: {', '.join([*parts, format_duration(result.seconds)])}{end}"

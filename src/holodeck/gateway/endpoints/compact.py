@@ -124,7 +124,9 @@ class ContextEndpoints:
         """Count a summary as a run of one turn. `is_charged`: its cost is counted already."""
         if found.is_changed and not found.is_truncated:
             result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
-            self._accounts.record_request(caller.id, backend.name, result, backend.llm.price, is_charged=is_charged)
+            self._accounts.record_request(
+                caller.id, backend.name, result, backend.llm.effective_price, is_charged=is_charged
+            )
 
     @route(
         "POST",

@@ -126,7 +126,7 @@ class PassThroughEndpoints:
         result = exchange.build_result()
         backend = exchange.backend
         self._accounts.record_request(
-            request.caller.id, backend.name, result, backend.llm.price, is_charged=exchange.is_charged
+            request.caller.id, backend.name, result, backend.llm.effective_price, is_charged=exchange.is_charged
         )
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
@@ -167,7 +167,7 @@ class _Exchange:
         Tokens that the provider does not tell are estimated: `model_input` is the part of the body that it counts.
         """
         self.is_charged = True
-        price, limit = self.backend.llm.price, self._body.get("max_tokens")
+        price, limit = self.backend.llm.effective_price, self._body.get("max_tokens")
         estimate = Usage(
             input_tokens=-(-len(orjson.dumps(model_input)) // CHARS_PER_TOKEN),
             output_tokens=limit if isinstance(limit, int) and limit > 0 else 0,

@@ -150,7 +150,7 @@ class RunBuilder:
         """Build the settings of a run's trace, by which it counts the times and the cost of turns."""
         return TraceSettings(
             model=backend.name,
-            price=backend.llm.price,
+            price=backend.llm.effective_price,
             stand_in_prices=backend.llm.stand_in_prices,
             on_turn=partial(self._accounts.record_turn, caller_id, is_charged=isinstance(model, BudgetedModel)),
             offered=OfferedTools(toolbox, sent.tool_choice.allowed, self._tool_names),
@@ -187,7 +187,7 @@ class RunBuilder:
         if self._budgets is not None:
             llm = backend.llm
             model = self._budgets.wrap_model(
-                model, caller.id, llm.price, has_started=has_started, stand_in_prices=llm.stand_in_prices
+                model, caller.id, llm.effective_price, has_started=has_started, stand_in_prices=llm.stand_in_prices
             )
         return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
 
@@ -234,7 +234,7 @@ class RunBuilder:
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
             llm = backend.llm
-            model = self._budgets.wrap_model(model, caller.id, llm.price, stand_in_prices=llm.stand_in_prices)
+            model = self._budgets.wrap_model(model, caller.id, llm.effective_price, stand_in_prices=llm.stand_in_prices)
         return PreparedRun(
             configuration=configuration,
             backend=backend,

@@ -275,8 +275,7 @@ def _first_reason(verdict: Verdict) -> str:
 
 
 def _describe_run(verdict: Verdict) -> str:
-    cost = "not known" if verdict.cost is None else format_cost(verdict.cost)
-    return f"{run_summary_line(verdict.result)}; cost {cost}"
+    return run_summary_line(verdict.result) + ("; cost not known" if verdict.cost is None else "")
 
 
 def _indent_json(text: str) -> str:

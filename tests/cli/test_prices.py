@@ -1,0 +1,83 @@
+"""`holodeck prices`: the prices that are used, from the file or from the table that comes with HoloDeck."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from holodeck_command import run_holodeck
+
+from holodeck import LLM
+from holodeck.gateway.auth.callers import hash_key
+from holodeck.lib.errors import ConfigError
+from holodeck.models.items import Usage
+from holodeck.runtime import read_gateway
+
+MODELS = {
+    "fast": {"provider": "anthropic", "name": "claude-haiku-4-5", "api_key": "${KEY}"},
+    "own": {"provider": "openai", "name": "gpt-5", "api_key": "${KEY}", "price": {"input": 9, "output": 8}},
+    "new": {"provider": "openai", "name": "gpt-of-tomorrow", "api_key": "${KEY}"},
+    "inside": {"provider": "openai_compatible", "name": "gpt-5", "endpoint": "http://localhost:8000/v1"},
+    "practice": {"provider": "rehearsal"},
+}
+
+
+def write_gateway(folder: Path, *names: str, **more: object) -> Path:
+    file = folder / "gateway.yaml"
+    models = [{"name": name, "model": MODELS[name]} for name in names]
+    file.write_text(yaml.safe_dump({"models": models, **more}))
+    return file
+
+
+def test_each_model_has_the_price_of_the_file_or_of_the_table(tmp_path: Path) -> None:
+    file = write_gateway(tmp_path, *MODELS)
+    done = run_holodeck("prices", str(file), "--json", cwd=tmp_path, env={"KEY": "k"})
+    assert done.returncode == 0, done.stderr
+    found = {each["name"]: each for each in json.loads(done.stdout)["models"]}
+    assert {name: each["from"] for name, each in found.items()} == {
+        "fast": "table",
+        "own": "file",
+        "new": "unknown",
+        "inside": "unknown",
+        "practice": "runs here",
+    }
+    assert found["fast"]["price"].keys() == {"input", "cached", "cache_write", "cache_write_1h", "output"}
+    assert found["own"]["price"] == {"input": 9, "output": 8}
+    shown = run_holodeck("prices", str(file), cwd=tmp_path, env={"KEY": "k"})
+    assert "claude-haiku-4-5" in shown.stdout
+    assert "price table of 20" in shown.stderr
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("fast", False), ("own", False), ("new", True), ("inside", True)])
+def test_a_budget_needs_a_price_that_is_known(
+    tmp_path: Path, name: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "k")
+    key = {"name": "alice", "hash": hash_key("hd-alice"), "budget": {"amount": 1, "period": "day"}}
+    file = write_gateway(tmp_path, name, keys=[key])
+    if not is_refused:
+        read_gateway(file)
+        return
+    with pytest.raises(ConfigError, match=f"a budget needs the price of every model .* '{name}' has none"):
+        read_gateway(file)
+
+
+def test_known_prices_are_those_of_the_makers() -> None:
+    """Published rules: Anthropic's cache writes cost 1.25 times the input, twice for an hour, and reads a tenth."""
+    price = LLM(provider="anthropic", name="claude-sonnet-4-5-20250929").effective_price
+    assert price is not None
+    million = 1_000_000
+    cases = {
+        3.0: Usage(input_tokens=million),
+        0.3: Usage(input_tokens=million, cached_tokens=million),
+        3.75: Usage(input_tokens=million, cache_write_tokens=million),
+        6.0: Usage(input_tokens=million, cache_write_tokens=million, cache_write_1h_tokens=million),
+        15.0: Usage(output_tokens=million),
+    }
+    assert [price.cost_of(usage) for usage in cases.values()] == pytest.approx(list(cases), rel=0.01)
+    # A date in the name, a region, and other services that serve the same model.
+    assert LLM(provider="openai", name="gpt-5-2025-08-07").effective_price is not None
+    azure = LLM(provider="azure_openai", name="gpt-5-mini", endpoint="https://me.openai.azure.com").effective_price
+    assert azure == LLM(provider="openai", name="gpt-5-mini").effective_price
