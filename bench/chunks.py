@@ -177,6 +177,6 @@ async def _read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 def _stream_chunks(writer: Writer) -> list[bytes]:
-    events = [*writer.start(), *writer.say(Say(text="word" * CHUNKS)), *writer.end(None, None)]
+    events = [*writer.start(None), *writer.say(Say(text="word" * CHUNKS)), *writer.end(None, None)]
     texts = [*(writer.encode_event(event).encode() for event in events), writer.end_of_stream().encode()]
     return [b"%x\r\n%b\r\n" % (len(text), text) for text in texts if text]

@@ -33,15 +33,15 @@ def _build_pattern(clause: Any) -> str:
     """Return a pattern for the beginning of a model's name in lower case."""
     match vars(clause):
         case {"equals": text}:
-            return re.escape(text.lower()) + "$"
+            return re.escape(str(text).lower()) + "$"
         case {"starts_with": text}:
-            return re.escape(text.lower())
+            return re.escape(str(text).lower())
         case {"ends_with": text}:
             return f".*{re.escape(text.lower())}$"
         case {"contains": text}:
             return f".*{re.escape(text.lower())}"
         case {"regex": text}:
-            return text[1:] if text.startswith("^") else f".*(?:{text})"
+            return str(text[1:]) if text.startswith("^") else f".*(?:{text})"
         case {"or_": parts}:
             return "(?:" + "|".join(map(_build_pattern, parts)) + ")"
         case {"and_": parts}:

@@ -178,11 +178,11 @@ async def test_requests_at_once_see_what_the_others_have_reserved(tmp_path: Path
     model = ScriptedModel(lambda _: [say("ok"), spend(MILLION, MILLION)])
     budgets = {name: {"amount": 1, "period": "month"} for name in (ALICE, BOB)}
     async with run_gateway(tmp_path, model, price=PRICE, keys=[ALICE, BOB], budgets=budgets) as gateway:
-        codes = [code for code, _ in await asyncio.gather(*(ask(gateway) for _ in range(40)))]
+        codes = [code for code, _ in await asyncio.gather(*(ask(gateway) for _ in range(64)))]
         assert set(codes) == {200, 429}
         assert len(gateway.model_requests) == codes.count(200) <= 4, "a quarter each, while nothing is known"
         before = len(gateway.model_requests)
-        asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(40))
+        asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(64))
         codes = [code for code, _ in await asyncio.gather(*asked)]
         assert len(gateway.model_requests) - before == codes.count(200) == 1, "the first one reserves it all"
 
@@ -192,7 +192,7 @@ async def test_requests_at_once_do_not_use_a_multiple_of_the_tokens_a_minute(tmp
     model = ScriptedModel(lambda _: [say("ok"), spend(MILLION, 0)])
     limits = {"drain_seconds": 0, "key": {"tokens_per_minute": MILLION}}
     async with run_gateway(tmp_path, model, keys=[ALICE, BOB], limits=limits) as gateway:
-        answers = await asyncio.gather(*(ask(gateway) for _ in range(40)))
+        answers = await asyncio.gather(*(ask(gateway) for _ in range(64)))
         codes = [code for code, _ in answers]
         assert set(codes) == {200, 429}
         assert len(gateway.model_requests) == codes.count(200) <= 4, "a quarter each, while nothing is known"
@@ -200,7 +200,7 @@ async def test_requests_at_once_do_not_use_a_multiple_of_the_tokens_a_minute(tmp
         assert {error["code"] for error in refusals} == {"rate_limit_exceeded"}
         assert all(f"limit of {MILLION} tokens a minute" in error["message"] for error in refusals)
         before = len(gateway.model_requests)
-        asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(40))
+        asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(64))
         codes = [code for code, _ in await asyncio.gather(*asked)]
         assert len(gateway.model_requests) - before == codes.count(200) == 1, "the first one reserves it all"
 

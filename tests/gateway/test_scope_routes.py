@@ -77,6 +77,7 @@ SCOPED = {
     "GET /v1/runs/{id}": NONE,
     "GET /v1/runs/{id}/trace": NONE,
     "GET /v1/usage": NONE,
+    "GET /v1/budget": NONE,
     # The counters of the whole process, for its operator.
     "GET /metrics": NONE,
     # Without a caller.

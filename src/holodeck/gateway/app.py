@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qsl
 
@@ -327,7 +328,11 @@ class Gateway:
             if not is_long:
                 return await handled
             request.cancel_on_disconnect()
-            await self._write_answer(request, await handled, nullcontext())
+            reply = await handled
+            rates = caller.limits or self._caller_limits.default
+            if found.route.is_paid and (rates.requests_per_minute or rates.tokens_per_minute):
+                reply = replace(reply, headers={**reply.headers, **self._caller_limits.build_headers(caller)})
+            await self._write_answer(request, reply, nullcontext())
             return None
         finally:
             reservation.release()

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from types import TracebackType
 
 from holodeck.gateway.auth.callers import Caller
@@ -103,7 +104,8 @@ class CallerLimits:
         sockets: int = DEFAULT_SOCKETS,
         mcp_streams: int = DEFAULT_MCP_STREAMS,
     ) -> None:
-        self._default = default
+        self.default = default
+        """The limits of callers that have none of their own."""
         self._max_in_flight = in_flight
         self._max_sockets = sockets
         self._max_mcp_streams = mcp_streams
@@ -117,7 +119,7 @@ class CallerLimits:
 
     def replace_limits(self, default: KeyLimits, in_flight: int, *, sockets: int, mcp_streams: int) -> None:
         """Check everything from now on against other limits. What is counted stays counted."""
-        self._default = default
+        self.default = default
         self._max_in_flight = in_flight
         self._max_sockets = sockets
         self._max_mcp_streams = mcp_streams
@@ -130,13 +132,32 @@ class CallerLimits:
     def sockets(self) -> int:
         return self._sockets
 
+    def build_headers(self, caller: Caller) -> dict[str, str]:
+        """Return what is left of the caller's limits by the minute, in the headers of OpenAI's API."""
+        limits, account = caller.limits or self.default, self._accounts.get(caller.id)
+        now, headers = self._clock(), dict[str, str]()
+        for name, limit, window in (
+            ("requests", limits.requests_per_minute, account and account.requests),
+            ("tokens", limits.tokens_per_minute, account and account.tokens),
+        ):
+            if limit is None:
+                continue
+            used, wait = 0, 0.0
+            if window is not None:
+                window.expire(now)
+                used, wait = window.total, window.seconds_left(now) if window.total else 0.0
+            headers[f"x-ratelimit-limit-{name}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(max(0, limit - used))
+            headers[f"x-ratelimit-reset-{name}"] = f"{ceil(wait)}s"
+        return headers
+
     def count_request(self, caller: Caller) -> _RequestCount:
         """Count a request during a `with` block, which raises `TooManyError` at its start."""
         return _RequestCount(self, caller)
 
     def start_request(self, caller: Caller) -> None:
         """Count a request until `end_request`. Raises `TooManyError`."""
-        limits = caller.limits or self._default
+        limits = caller.limits or self.default
         now = self._clock()
         account = self._accounts.get(caller.id) or self._open_account(caller.id, now)
         if self.in_flight >= self._max_in_flight:
@@ -169,17 +190,17 @@ class CallerLimits:
     def add_tokens(self, caller_id: str, tokens: int) -> None:
         """Count the tokens of a turn that has ended, also of a run that went on after its request."""
         account = self._accounts.get(caller_id)
-        if account is None and tokens and self._default.tokens_per_minute is not None:
+        if account is None and tokens and self.default.tokens_per_minute is not None:
             # The request of a background run may have ended long ago, and its account been deleted.
             account = self._open_account(caller_id, self._clock())
-            account.token_limit = self._default.tokens_per_minute
+            account.token_limit = self.default.tokens_per_minute
         if account is not None and account.token_limit is not None and tokens:
             account.tokens.add(self._clock(), tokens)
 
     def find_token_limit(self, caller_id: str) -> int | None:
         """Return the tokens a minute that a caller may use, as of its latest request. None: any number."""
         account = self._accounts.get(caller_id)
-        return self._default.tokens_per_minute if account is None else account.token_limit
+        return self.default.tokens_per_minute if account is None else account.token_limit
 
     def require_tokens_left(self, caller_id: str) -> int:
         """Return the tokens that a caller has used in the last minute. Raises `TooManyError` if that is its limit."""
@@ -188,7 +209,7 @@ class CallerLimits:
 
     def background_limit(self, caller: Caller) -> int:
         """Return the number of background responses that a caller may have queued or running. Storage counts them."""
-        return (caller.limits or self._default).background
+        return (caller.limits or self.default).background
 
     @contextmanager
     def count_transfer(self, caller: Caller) -> Iterator[None]:
@@ -196,7 +217,7 @@ class CallerLimits:
 
         The limits are those of requests, counted apart from them.
         """
-        limits = caller.limits or self._default
+        limits = caller.limits or self.default
         account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
         if self._transfers >= self._max_in_flight:
             raise TooManyError("The gateway is at its limit of uploads and followed streams at once.", 1.0)
@@ -214,7 +235,7 @@ class CallerLimits:
     @contextmanager
     def count_socket(self, caller: Caller) -> Iterator[None]:
         """Count an open WebSocket during a `with` block, idle or not. Raises `TooManyError`."""
-        limits = caller.limits or self._default
+        limits = caller.limits or self.default
         account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
         if self._sockets >= self._max_sockets:
             raise TooManyError("The gateway is at its limit of open WebSockets.", 1.0)
@@ -231,7 +252,7 @@ class CallerLimits:
     @contextmanager
     def count_mcp_stream(self, caller: Caller) -> Iterator[None]:
         """Count an event stream on which an MCP client listens, during a `with` block. Raises `TooManyError`."""
-        limits = caller.limits or self._default
+        limits = caller.limits or self.default
         account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
         if self._mcp_streams >= self._max_mcp_streams:
             raise TooManyError("The gateway is at its limit of streams of MCP clients.", 1.0)

@@ -395,6 +395,7 @@ class Service:
                 reload=self._reload,
                 get_outcome=lambda: None if self.reloader is None else self.reloader.latest,
                 open_file=lambda: None if self.reloader is None else self.reloader.open_key_file(),
+                budgets=self._budgets,
             ),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
@@ -413,7 +414,7 @@ class Service:
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
             runs=RunEndpoints(self.store, self.runs, self.configurations),
-            usage=UsageEndpoints(self.store.usage, self.meter, self.configurations),
+            usage=UsageEndpoints(self.store.usage, self.meter, self.configurations, self._budgets),
             document=DocumentEndpoint(lambda: self.app.routes),
             console=ConsoleFiles(),
         )

@@ -45,9 +45,8 @@ from holodeck.models.generation import (
     ModelAPI,
     Verbosity,
 )
-from holodeck.models.known_prices import find_known_price
 from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
-from holodeck.models.price import Price
+from holodeck.models.price import Price, find_known_price
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
 

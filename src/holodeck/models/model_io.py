@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -56,6 +56,8 @@ class ModelRequest(GenerationOptions):
     """Bytes of text and arguments after which an answer that is not streamed is cut. None: there is no limit."""
     memory: Reservation | None = field(default=None, compare=False)
     """Counts an answer that is not streamed while it is read. None: it is not counted."""
+    on_usage: Callable[[Usage], None] | None = field(default=None, compare=False)
+    """Called with tokens that the provider tells before the answer is complete, for one that is never completed."""
     run_id: str = field(default="", compare=False)
     """The run that asks. Empty: the request is no part of a run."""
     caller_id: str = field(default="", compare=False)

@@ -1,11 +1,20 @@
-"""The price of a model's tokens, and the cost of a run by it."""
+"""The price of a model's tokens, and the cost of a run by it.
+
+A price table ships with the package: what makers of models ask for a million tokens, as of its date. `make prices`
+writes it anew. A price in a file wins over it. It has the services of makers and hosts only: a model behind another
+address may cost anything, so its price is unknown unless the file says it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from holodeck.lib.json.parse import parse_json
 from holodeck.models.file_model import FileModel, Number
 from holodeck.models.items import Usage
 
@@ -44,3 +53,28 @@ class Price(FileModel):
             + for_hour * (cache_write if self.cache_write_1h is None else self.cache_write_1h)
         )
         return (sent + usage.output_tokens * self.output) / _MILLION
+
+
+@cache
+def _read_table() -> dict[str, Any]:
+    table: dict[str, Any] = parse_json(files("holodeck.models").joinpath("price_table.json").read_bytes())
+    return table
+
+
+def describe_table() -> str:
+    """Return the date of the table and where its prices come from."""
+    table = _read_table()
+    return f"price table of {table['date']} ({table['source']}, {table['currency']})"
+
+
+@cache
+def find_known_price(url: str, model: str) -> Price | None:
+    """Return the price of a model of the service at a URL; None if the service or the model is not known."""
+    services = _read_table()["services"]
+    for service in services.values():
+        if re.match(service["url"], url):
+            for each in (service, *(services[name] for name in service["others"])):
+                for pattern, amounts in each["models"]:
+                    if re.match(pattern, model.lower()):
+                        return Price(**amounts)
+    return None

@@ -281,6 +281,7 @@ class AnthropicDecoder(AnswerDecoder):
         self._blocks: dict[int, dict[str, Any]] = {}
         self._deltas: dict[int, dict[str, list[str]]] = {}
         self._usage: dict[str, Any] = {}
+        self._on_usage = request.on_usage
         self._model = ""
         self._stop_reason = ""
 
@@ -294,6 +295,8 @@ class AnthropicDecoder(AnswerDecoder):
         elif kind == "message_start":
             self._model = event["message"].get("model") or ""
             self._update_usage(event["message"].get("usage"))
+            if self._on_usage is not None:
+                self._on_usage(_build_usage(self._usage))
         elif kind == "message_delta":
             self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
             self._update_usage(event.get("usage"))
@@ -443,7 +446,7 @@ class Anthropic(HTTPModel):
 
 
 def _has_own_marks(request: ModelRequest, model: str) -> bool:
-    """Return whether the marks of a request are ours, and none is its client's, who must know why it is refused."""
+    """Return whether the marks of a request are ours. A refusal of a client's marks is the client's to read."""
     return not has_marks(build_anthropic_body(request, model=model, cache="off"))
 
 

@@ -11,9 +11,8 @@ import click
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent
-from holodeck.models.known_prices import describe_table
 from holodeck.models.llm import LLM
-from holodeck.models.price import Price
+from holodeck.models.price import Price, describe_table
 from holodeck.runtime import read_agent_or_gateway
 
 _EPILOG = """\b

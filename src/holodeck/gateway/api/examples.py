@@ -389,6 +389,7 @@ KEY: dict[str, Any] = {
     "budget": None,
     "old_hash_expires": None,
 }
+SPENDING: dict[str, Any] = {"spent": 4.25, "left": 15.75, "resets_at": 1782864000}
 CONFIGURATION: dict[str, Any] = {
     "object": "configuration",
     "file": "/srv/holodeck/gateway.yaml",

@@ -32,6 +32,7 @@ from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
@@ -64,6 +65,7 @@ class KeyEndpoints:
         reload: Callable[[], Awaitable[bool]],
         get_outcome: Callable[[], ReloadOutcome | None],
         open_file: Callable[[], CallerKeyFile | None],
+        budgets: Budgets,
     ) -> None:
         """`reload` reads the files again, and returns False if they are refused; `get_outcome` then says why.
 
@@ -73,20 +75,29 @@ class KeyEndpoints:
         self._reload = reload
         self._get_outcome = get_outcome
         self._open_file = open_file
+        self._budgets = budgets
 
     @_operator_route(
         "GET",
         "/v1/keys",
         id="listKeys",
         summary="List the keys",
-        description="The callers that have a key, with what they may use. Keys themselves are not stored.",
+        description=(
+            "The callers that have a key, with what they may use and what they have spent of their budgets. Keys "
+            "themselves are not stored."
+        ),
         reply="KeyList",
-        example={"object": "list", "data": [examples.KEY]},
+        example={"object": "list", "data": [{**examples.KEY, "spending": examples.SPENDING}]},
+        errors=("storage",),
         is_plain_read=True,
     )
     async def list_keys(self, request: Request) -> Reply:
         gateway = self._configurations.current.gateway
-        return json_reply({"object": "list", "data": [_key_resource_of(_entry_of(key)) for key in gateway.keys]})
+        return json_reply({"object": "list", "data": [await self._list_key(key) for key in gateway.keys]})
+
+    async def _list_key(self, key: CallerKey) -> dict[str, Any]:
+        state = await self._budgets.read_state(key.caller_id)
+        return {**_key_resource_of(_entry_of(key)), "spending": None if state is None else state.to_resource()}
 
     @_operator_route(
         "POST",

@@ -49,6 +49,7 @@ from holodeck.gateway.http.replies import (
     StreamCutError,
     StreamedReply,
     compaction_header,
+    cost_header,
     json_reply,
     missing_servers_header,
     retry_header,
@@ -483,6 +484,8 @@ def _reply_of_run(live: LiveResponse) -> Reply:
     if Compaction in map(type, items):
         is_truncated = any(isinstance(item, Compaction) and item.is_truncated for item in items)
         headers |= compaction_header(is_truncated=is_truncated)
+    if live.trace.cost is not None:
+        headers |= cost_header(live.trace.cost)
     if live.result is not None and live.result.status == "incomplete":
         headers |= retry_header(live.result)
     return Reply(body=live.writer.encode_resource(), headers=headers)

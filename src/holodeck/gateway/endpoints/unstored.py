@@ -22,6 +22,7 @@ from holodeck.gateway.http.replies import (
     KEEPALIVE_COMMENT,
     Reply,
     StreamedReply,
+    cost_header,
     missing_servers_header,
     retry_header,
 )
@@ -116,6 +117,8 @@ class UnstoredEndpoint:
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return read.build_failure(reply_for_failed_run(live.result, resource), request.id)
         headers = missing_servers_header(live.toolbox.missing)
+        if live.trace.cost is not None:
+            headers |= cost_header(live.trace.cost)
         if live.result is not None and live.result.status == "incomplete":
             headers |= retry_header(live.result)
         return Reply(body=orjson.dumps(resource), headers=headers)

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.gateway.api import examples
+from holodeck.gateway.api.route import route
 from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.runs import CALLER, find_owner, owned_route
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.parameters import ChoiceParameter, TimeParameter, WordsParameter
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import MINUTES_DAYS, UsageMeter
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.callers import CallerKey
@@ -59,13 +61,19 @@ _DIGITS = 10
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
+_NO_BUDGET = dict.fromkeys(("amount", "period", "spent", "left", "resets_at"))
+
+
 class UsageEndpoints:
     """The route of usage. A caller sees its own, an operator's key without a scope that of all."""
 
-    def __init__(self, store: UsageStore, meter: UsageMeter, configurations: ConfigurationHolder) -> None:
+    def __init__(
+        self, store: UsageStore, meter: UsageMeter, configurations: ConfigurationHolder, budgets: Budgets
+    ) -> None:
         self._store = store
         self._meter = meter
         self._configurations = configurations
+        self._budgets = budgets
 
     @owned_route(
         "/v1/usage",
@@ -100,6 +108,29 @@ class UsageEndpoints:
             message = f"This report has more than {MAX_GROUPS} rows. Ask for less time, larger buckets or fewer groups."
             raise APIError(400, message, kind="invalid_request", code="invalid_value", param="group_by")
         return await run_off_loop(lambda: _build_reply(rows, query, names, is_csv=is_csv))
+
+    @route(
+        "GET",
+        "/v1/budget",
+        id="getBudget",
+        tag="Runs and usage",
+        summary="Get the budget",
+        description=(
+            "The budget of the caller, what it has spent and has left of it, and when it is reset. All are null "
+            "for a caller without a budget."
+        ),
+        reply="Budget",
+        example={"object": "budget", **_NO_BUDGET},
+        errors=("storage",),
+        is_counted=False,
+    )
+    async def get_budget(self, request: Request) -> Reply:
+        """Return what the caller has left."""
+        state = await self._budgets.read_state(request.caller.id)
+        if state is None:
+            return json_reply({"object": "budget", **_NO_BUDGET})
+        budget = {"amount": state.budget.amount, "period": state.budget.period}
+        return json_reply({"object": "budget", **budget, **state.to_resource()})
 
 
 def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:

@@ -86,6 +86,11 @@ def retry_header(result: RunResult) -> dict[str, str]:
     return {"x-should-retry": "false"} if result.cause == BUDGET_EXCEEDED else {}
 
 
+def cost_header(cost: float) -> dict[str, str]:
+    """Return the header with the cost of a run, in the currency of the prices."""
+    return {"x-holodeck-cost": f"{cost:.6f}"}
+
+
 def compaction_header(*, is_truncated: bool) -> dict[str, str]:
     """Return the header of a reply whose context was made smaller without a summary; empty for all others."""
     return {"x-holodeck-compaction": "truncated"} if is_truncated else {}

@@ -125,6 +125,9 @@ class Metrics:
         self.cost = Counter(
             "holodeck_cost", "Cost of the tokens of models that have a price, in its currency.", ("model", *by_caller)
         )
+        self.budget_alerts = Counter(
+            "holodeck_budget_alerts", "Budgets of callers of which 80 % were spent, once in a period.", by_caller
+        )
         self.tool_calls = Counter("holodeck_tool_calls", "Tool calls that ended.", ("server", "tool", "outcome"))
         self.tool_seconds = Histogram("holodeck_tool_seconds", "Duration of tool calls.", ("server", "tool"))
         self.recovered = Counter(
@@ -155,6 +158,9 @@ class Metrics:
         """Count a request that was refused. `code`: one of those that the gateway knows."""
         caller = self._label_caller(caller_id) if self._max_callers else ()
         self.refused.values[code, *caller] += 1
+
+    def count_budget_alert(self, caller_id: str) -> None:
+        self.budget_alerts.values[self._label_caller(caller_id) if self._max_callers else ()] += 1
 
     def count_tool_call(self, server: str, tool: str, seconds: float, *, is_error: bool) -> None:
         """Count a tool call. The tool must exist: models invent names, which would each be a label."""

@@ -22,6 +22,8 @@ class Accounts:
         self._metrics = metrics
         self._meter = meter
         self._budgets = budgets
+        if budgets is not None:
+            budgets.add_alert_listener(metrics.count_budget_alert)
 
     def record_turn(
         self,

@@ -23,11 +23,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.gateway.usage.meter import FLUSH_INTERVAL, UsageMeter
+from holodeck.lib import log
 from holodeck.lib.errors import BUDGET_EXCEEDED, ModelError, StorageError
 from holodeck.lib.record import record
 from holodeck.models.callers import Budget
@@ -46,6 +47,10 @@ from holodeck.models.price import Price
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.storage.usage import UsageStore
 
+ALERT_SHARE = 0.8
+"""The share of a budget after which there is an alert."""
+# Decimal places of amounts that are shown.
+COST_DIGITS = 6
 # Callers whose spending is remembered. More than are active at once; the spending of others is read again.
 _MAX_ACCOUNTS = 10_000
 # Output tokens that are reserved for a turn whose request has no limit: more than most answers have.
@@ -70,6 +75,23 @@ class BudgetPeriod:
 
     start: int
     end: int
+
+
+@record
+class BudgetState:
+    """A budget, and how much of it is spent."""
+
+    budget: Budget
+    spent: float
+    resets_at: int
+
+    def to_resource(self) -> dict[str, Any]:
+        """Return what callers and operators are shown."""
+        return {
+            "spent": round(self.spent, COST_DIGITS),
+            "left": round(max(0.0, self.budget.amount - self.spent), COST_DIGITS),
+            "resets_at": self.resets_at,
+        }
 
 
 @record
@@ -163,6 +185,9 @@ class Budgets:
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._open_turns: dict[tuple[str, _Limited], _OpenTurns] = {}
+        self._alert_listeners: list[Callable[[str], None]] = []
+        self._alerted: dict[str, int] = {}
+        """The start of the period for which there was an alert, by caller."""
         self._reading = asyncio.Lock()
         """Held while an account is read: requests at the same time share it."""
         self.replace_budgets(gateway)
@@ -172,8 +197,21 @@ class Budgets:
         self._default = gateway.limits.key_budget
         self._budgets = {key.caller_id: key.budget for key in gateway.keys if key.budget is not None}
 
+    def add_alert_listener(self, listener: Callable[[str], None]) -> None:
+        """Call a function with each caller that has spent most of its budget, once in a period."""
+        self._alert_listeners.append(listener)
+
     def find_budget(self, caller_id: str) -> Budget | None:
         return self._budgets.get(caller_id, self._default)
+
+    async def read_state(self, caller_id: str) -> BudgetState | None:
+        """Return what the caller has spent of its budget. None: it has none. Raises `StorageError`."""
+        budget = self.find_budget(caller_id)
+        if budget is None:
+            return None
+        period = find_period(budget, self._clock())
+        spent = await self._read_spent(caller_id, period)
+        return BudgetState(budget=budget, spent=spent, resets_at=period.end)
 
     async def check(self, caller_id: str) -> None:
         """Raise `BudgetExceededError` if the caller has spent its budget, and `StorageError` if that is not known."""
@@ -259,9 +297,33 @@ class Budgets:
 
     async def store_spending(self, caller_id: str) -> None:
         """Store what a caller with a budget has spent. If that fails, the meter tries again each second."""
-        if self.find_budget(caller_id) is not None:
+        budget = self.find_budget(caller_id)
+        if budget is not None:
+            self._alert_nearly_spent(caller_id, budget)
             with suppress(StorageError):
                 await self._meter.store_spending()
+
+    def _alert_nearly_spent(self, caller_id: str, budget: Budget) -> None:
+        """Say once in a period that little is left of a budget."""
+        period, account = find_period(budget, self._clock()), self._accounts.get(caller_id)
+        stored = account.stored if account is not None and account.start == period.start else 0.0
+        spent = stored + self._meter.sum_spent(caller_id, period.start)
+        if spent < budget.amount * ALERT_SHARE or self._alerted.get(caller_id) == period.start:
+            return
+        if len(self._alerted) >= _MAX_ACCOUNTS:
+            self._alerted.clear()
+        self._alerted[caller_id] = period.start
+        reset = datetime.fromtimestamp(period.end, UTC)
+        log.warning(
+            "budget.nearly_spent",
+            caller=caller_id,
+            spent=round(spent, COST_DIGITS),
+            amount=budget.amount,
+            period=budget.period,
+            resets_at=f"{reset:%Y-%m-%d %H:%M} UTC",
+        )
+        for listener in self._alert_listeners:
+            listener(caller_id)
 
     async def _require_left(self, caller_id: str, budget: Budget) -> float:
         """Return what the caller has spent in this period. Raises `BudgetExceededError` if that is its budget."""
@@ -330,9 +392,11 @@ class BudgetedModel(ModelWrapper):
         reservation = await self._budgets.reserve(self._caller_id, estimate, self._price, has_started=self._has_started)
         self._has_started = True
         characters, is_settled = 0, False
+        told: list[Usage] = []
+        # Streamed in any case: an answer that is left is charged by the text that came.
+        asked = replace(request, is_streamed=True, on_usage=told.append)
         try:
-            # Streamed in any case: an answer that is left is charged by the text that came.
-            async with aclosing(stream_in_batches(self._inner, replace(request, is_streamed=True))) as batches:
+            async with aclosing(stream_in_batches(self._inner, asked)) as batches:
                 async for batch in batches:
                     characters += _count_characters(batch)
                     answer = batch[-1]
@@ -351,7 +415,7 @@ class BudgetedModel(ModelWrapper):
         finally:
             # The turn was left, or broke off. The provider may bill its input even before the first word.
             if not is_settled:
-                reservation.settle(_estimate_usage(request, characters))
+                reservation.settle(_complete_usage(told[-1:], _estimate_usage(request, characters)))
 
     async def close(self) -> None:
         """Do nothing: the model is that of all callers."""
@@ -370,6 +434,11 @@ def _estimate_usage(request: ModelRequest, characters: int, output_tokens: int =
     whole."""
     output_tokens += -(-characters // CHARS_PER_TOKEN)
     return Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
+
+
+def _complete_usage(told: list[Usage], estimate: Usage) -> Usage:
+    """Return the tokens of a turn that was left: its input as the provider told it, if it did, and what came."""
+    return replace(told[0], output_tokens=max(told[0].output_tokens, estimate.output_tokens)) if told else estimate
 
 
 def _count_characters(batch: Iterable[ModelEvent]) -> int:

@@ -86,6 +86,13 @@ def _server_schemas() -> dict[str, Schema]:
     }
 
 
+SPENDING = {
+    "spent": number("Spent in this period of the budget."),
+    "left": number("What is left of it; 0 if more was spent."),
+    "resets_at": integer("When the next period begins, in seconds since 1970."),
+}
+
+
 def _key_schemas() -> dict[str, Schema]:
     settings = {
         "allow": mapping("What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs."),
@@ -103,7 +110,16 @@ def _key_schemas() -> dict[str, Schema]:
     created = {**key, "key": string("The key itself, shown only now.")}
     return {
         "Key": record_of(key),
-        "KeyList": record_of({"object": constant("list"), "data": array(ref("Key"))}),
+        "ListedKey": record_of({**key, "spending": nullable(record_of(SPENDING))}),
+        "KeyList": record_of({"object": constant("list"), "data": array(ref("ListedKey"))}),
+        "Budget": record_of(
+            {
+                "object": constant("budget"),
+                "amount": nullable(number("In the currency of the prices.")),
+                "period": nullable(string("`hour`, `day`, `week` or `month`.")),
+                **{name: nullable(schema) for name, schema in SPENDING.items()},
+            }
+        ),
         "NewKey": record_of(created),
         "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
         **model_schemas((CreateKey, UpdateKey, RotateKey)),

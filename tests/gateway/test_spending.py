@@ -1,0 +1,99 @@
+"""What callers and operators see of cost: what is spent and left, when that is reset, and an alert before the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from gateway.running_gateway import MODEL, run_gateway
+from gateway.test_run_list import ALICE, BOB
+
+from holodeck.testing import ScriptedModel, say, spend, wait
+
+OPS = "hd-operator"
+MILLION = 1_000_000
+KEYS: dict[str, Any] = {
+    "keys": [ALICE, BOB, OPS],
+    "admins": [OPS],
+    "budgets": {ALICE: {"amount": 10, "period": "month"}},
+    "price": {"input": 4.0, "cached": 0.4, "cache_write": 5.0, "output": 20.0},
+}
+# One million of each kind of input at its price, and a tenth of a million of output.
+COST = 4.0 - 0.7 * 4 + 0.5 * 0.4 + 0.2 * 5 + 0.1 * 20
+
+
+@async_test(60)
+async def test_spending_is_shown_to_its_caller_and_to_operators(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    turn = [say("ok"), spend(MILLION, MILLION // 10, cached=MILLION // 2, cache_write=MILLION // 5)]
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: turn), **KEYS) as gateway:
+        session = await gateway.http_client(ALICE)
+        asked = {"role": "user", "content": "Go"}
+        for path, body in (
+            ("/v1/responses", {"input": "Go"}),
+            ("/v1/chat/completions", {"messages": [asked]}),
+        ):
+            async with session.post(path, json={"model": MODEL, **body}) as answer:
+                assert float(answer.headers["x-holodeck-cost"]) == pytest.approx(COST, rel=0.001)
+                assert "x-ratelimit-limit-requests" not in answer.headers
+        _, mine = await gateway.send("GET", "/v1/budget", key=ALICE)
+        assert (mine["amount"], mine["period"]) == (10, "month")
+        assert mine["spent"] == pytest.approx(2 * COST)
+        assert mine["left"] == pytest.approx(10 - 2 * COST)
+        assert time.time() < mine["resets_at"] < time.time() + 32 * 86_400
+        _, other = await gateway.send("GET", "/v1/budget", key=BOB)
+        assert other == {"object": "budget"} | dict.fromkeys(("amount", "period", "spent", "left", "resets_at"))
+        _, listed = await gateway.send("GET", "/v1/keys", key=OPS)
+        spending = {key["name"]: key["spending"] for key in listed["data"]}
+        assert spending == {ALICE: {name: mine[name] for name in ("spent", "left", "resets_at")}, BOB: None, OPS: None}
+        alerts = [record for record in caplog.records if "budget.nearly_spent" in record.getMessage()]
+        assert len(alerts) == 1, "at 80 % there is one alert"
+        async with session.post("/v1/responses", json={"model": MODEL, "input": "Go"}):
+            pass
+        metrics = (await gateway.send("GET", "/metrics", key=OPS))[1].decode()
+        assert "holodeck_budget_alerts_total 1.0" in metrics
+        assert len([record for record in caplog.records if "budget.nearly_spent" in record.getMessage()]) == 1
+
+
+@async_test(60)
+async def test_a_limit_by_the_minute_is_in_the_headers_of_answers(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("ok"), spend(60, 40)])
+    limits = {"key": {"requests_per_minute": 5, "tokens_per_minute": 1_000}}
+    async with run_gateway(tmp_path, model, keys=[ALICE], limits=limits) as gateway:
+        session = await gateway.http_client(ALICE)
+        for number in (1, 2):
+            async with session.post("/v1/responses", json={"model": MODEL, "input": "Go"}) as answer:
+                found = {name: value for name, value in answer.headers.items() if name.startswith("x-ratelimit")}
+            seconds = {int(found.pop(f"x-ratelimit-reset-{what}").removesuffix("s")) for what in ("requests", "tokens")}
+            assert all(0 < each <= 60 for each in seconds)
+            assert found == {
+                "x-ratelimit-limit-requests": "5",
+                "x-ratelimit-remaining-requests": str(5 - number),
+                "x-ratelimit-limit-tokens": "1000",
+                "x-ratelimit-remaining-tokens": str(1_000 - 100 * number),
+            }
+            assert "x-holodeck-cost" not in answer.headers, "the price is not known"
+
+
+@async_test(60)
+async def test_an_answer_that_is_left_costs_the_input_that_the_provider_told_and_the_output_that_came(
+    tmp_path: Path,
+) -> None:
+    never = asyncio.Event()
+    told = spend(MILLION, 0, cached=MILLION // 2, cache_write=MILLION // 5)
+    model = ScriptedModel(lambda _: [told, say("x" * 4_000), wait(never)])
+    async with run_gateway(tmp_path, model, dialect="anthropic", **KEYS) as gateway:
+        session = await gateway.http_client(ALICE)
+        async with session.post("/v1/responses", json={"model": MODEL, "input": "Go", "stream": True}) as answer:
+            while b"xxx" not in await answer.content.readline():
+                pass
+        while len(gateway.service.runs):  # noqa: ASYNC110 - it notices that the client is gone
+            await asyncio.sleep(0)
+        _, mine = await gateway.send("GET", "/v1/budget", key=ALICE)
+        # A token is counted for four characters.
+        assert mine["spent"] == pytest.approx(COST - 0.1 * 20 + 1_000 * 20 / MILLION, rel=0.01)
