@@ -11,6 +11,7 @@ const KEY: CallerKey = {
   limits: { requests_per_minute: 60, in_flight: 4 },
   budget: { amount: 20, period: "week" },
   old_hash_expires: null,
+  spending: null,
 };
 
 test("a form that was not touched changes nothing", () => {

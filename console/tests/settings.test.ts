@@ -64,11 +64,17 @@ test("a key has only what was entered", () => {
 test("what a key may is a line", () => {
   assert.equal(describeScope(null), "everything");
   assert.equal(describeScope({ models: ["a", "b"], servers: [] }), "models: a, b; servers: none");
-  const key = { object: "key" as const, name: "", admin: false, allow: null, id: null, old_hash_expires: null };
+  const rest = { id: null, old_hash_expires: null, spending: null };
+  const key = { object: "key" as const, name: "", admin: false, allow: null, ...rest };
   assert.equal(describeLimits({ ...key, limits: null, budget: null }), "as for all");
   assert.equal(
     describeLimits({ ...key, limits: { in_flight: 3, sockets: null }, budget: { amount: 2, period: "day" } }),
     "in flight: 3; budget: 2 per day",
+  );
+  const spending = { spent: 1.5, left: 0.5, resets_at: 1782864000 };
+  assert.equal(
+    describeLimits({ ...key, limits: null, budget: { amount: 2, period: "month" }, spending }),
+    "budget: 2 per month; spent: 1.50, left: 0.5 until 2026-07-01 00:00 UTC",
   );
 });
 

@@ -155,7 +155,7 @@ export interface ServerTool {
   annotations: Record<string, unknown>;
 }
 
-export interface Key {
+export interface ListedKey {
   object: "key";
   name: string;
   /** As `keys[].id` of the gateway file: which of several callers of this name it is. */
@@ -170,6 +170,14 @@ export interface Key {
   budget: Record<string, unknown> | null;
   /** Until then the key before is accepted as well. */
   old_hash_expires: string | null;
+  spending: {
+    /** Spent in this period of the budget. */
+    spent: number;
+    /** What is left of it; 0 if more was spent. */
+    left: number;
+    /** When the next period begins, in seconds since 1970. */
+    resets_at: number;
+  } | null;
 }
 
 export interface NewKey {

@@ -1,7 +1,8 @@
 /** Keys as `/v1/keys` has them, with the settings of the gateway file. */
-import type { Key } from "../../api/schema";
+import type { ListedKey } from "../../api/schema";
+import { formatCost } from "../usage/usage-format";
 
-export interface CallerKey extends Key {
+export interface CallerKey extends ListedKey {
   allow: Partial<Record<ScopeArea, string[] | null>> | null;
   limits: Partial<Record<string, number | null>> | null;
   budget: { amount: number; period: string } | null;
@@ -153,10 +154,16 @@ export function describeScope(allow: CallerKey["allow"]): string {
   return parts.join("; ") || "everything";
 }
 
+function describeSpending({ spent, left, resets_at }: NonNullable<CallerKey["spending"]>): string {
+  const reset = new Date(resets_at * 1000).toISOString().slice(0, 16).replace("T", " ");
+  return `spent: ${formatCost(spent)}, left: ${formatCost(left)} until ${reset} UTC`;
+}
+
 export function describeLimits(key: CallerKey): string {
   const limits = Object.entries(key.limits ?? {}).flatMap(([name, value]) =>
     value === null || value === undefined ? [] : [`${name.replaceAll("_", " ")}: ${value}`],
   );
   if (key.budget) limits.push(`budget: ${key.budget.amount} per ${key.budget.period}`);
+  if (key.spending) limits.push(describeSpending(key.spending));
   return limits.join("; ") || "as for all";
 }
