@@ -134,20 +134,18 @@ class CallerLimits:
 
     def build_headers(self, caller: Caller) -> dict[str, str]:
         """Return what is left of the caller's limits by the minute, in the headers of OpenAI's API."""
-        limits, account = caller.limits or self.default, self._accounts.get(caller.id)
+        limits, account = caller.limits or self.default, self._accounts.get(caller.id) or _Account()
         now, headers = self._clock(), dict[str, str]()
         for name, limit, window in (
-            ("requests", limits.requests_per_minute, account and account.requests),
-            ("tokens", limits.tokens_per_minute, account and account.tokens),
+            ("requests", limits.requests_per_minute, account.requests),
+            ("tokens", limits.tokens_per_minute, account.tokens),
         ):
             if limit is None:
                 continue
-            used, wait = 0, 0.0
-            if window is not None:
-                window.expire(now)
-                used, wait = window.total, window.seconds_left(now) if window.total else 0.0
+            window.expire(now)
+            wait = window.seconds_left(now) if window.total else 0.0
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
-            headers[f"x-ratelimit-remaining-{name}"] = str(max(0, limit - used))
+            headers[f"x-ratelimit-remaining-{name}"] = str(max(0, limit - window.total))
             headers[f"x-ratelimit-reset-{name}"] = f"{ceil(wait)}s"
         return headers
 
