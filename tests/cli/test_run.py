@@ -387,3 +387,16 @@ async def test_an_answer_that_cannot_be_written_is_no_traceback(
     assert expected in errors.decode()
     assert b"Traceback" not in errors
     assert b"Exception ignored" not in errors
+
+
+@async_test(60)
+async def test_the_last_line_has_the_cached_share_and_the_cost(project: AgentProject) -> None:
+    turn = [say("Hi."), spend(1_000, 100, cached=750)]
+    async with serve_scripted(turn, turn) as model:
+        price = "{input: 4, cached: 0.4, output: 20}"
+        llm = f'{{provider: openai_compatible, name: m, endpoint: "{model.url}", price: {price}}}'
+        project.write(None, more=f"model: {llm}")
+        done = await project.run_holodeck("run", "Hello")
+        assert "1,100 tokens (1,000 in, 75% of them cached, 100 out), cost 0.0033" in done.stderr
+        shown = json.loads((await project.run_holodeck("run", "--json", "Hello")).stdout)
+        assert (shown["usage"]["cached_tokens"], shown["cost"]) == (750, pytest.approx(0.0033))

@@ -51,6 +51,7 @@ async def test_sums_charts_and_their_tables_agree(tmp_path: Path, browser_url: s
         assert await _read_fact(page, "Requests") == "2"
         assert await _read_fact(page, "Errors") == "1"
         assert await _read_fact(page, "Tokens in") == "2,200"
+        assert await _read_fact(page, "Cached") == "0"
         assert await _read_fact(page, "Tokens out") == "150"
         assert await _read_fact(page, "Cost") == "0.0059"
         requests = page.get_by_role("figure").filter(has=page.get_by_role("heading", name="Requests"))

@@ -23,7 +23,7 @@ from holodeck.gateway.auth.callers import hash_key
 from holodeck.gateway.backends import build_backends
 from holodeck.gateway.reload import ConfigurationReader
 from holodeck.gateway.service import Service
-from holodeck.testing import FaultyMCPServer, ScriptedModel
+from holodeck.testing import FaultyMCPServer, PromptCache, ScriptedModel
 from holodeck.testing.model.scripted import DialectName, ScriptedServer
 
 MODEL = "demo"
@@ -124,6 +124,7 @@ async def run_gateway(
     dialect: DialectName = "chat",
     price: Mapping[str, float] | None = None,
     budgets: Mapping[str, Mapping[str, Any]] | None = None,
+    prompt_cache: PromptCache | None = None,
     is_checked: bool = True,
     **config: Any,
 ) -> AsyncIterator[RunningGateway]:
@@ -131,12 +132,16 @@ async def run_gateway(
 
     `scopes`: what keys allow, by key.
     `price`: of the model. `budgets`: of keys, by key.
+    `prompt_cache`: of the model, in the dialect `anthropic`.
     `dialect`: the API of the model. That of Responses is OpenAI's own, so no file can name another address for it.
     `is_checked`: what it answers is held against its document.
     What it does is trusted, now and after a reload. It does not watch its file.
     """
     # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
-    async with (model or ScriptedModel()).serve(dialect) as scripted, AsyncExitStack() as clients:
+    async with (
+        (model or ScriptedModel()).serve(dialect, prompt_cache=prompt_cache) as scripted,
+        AsyncExitStack() as clients,
+    ):
         file = folder / "gateway.yaml"
         written = gateway_config(scripted.url, mcp or {}, keys, admins, scopes, price)
         for entry in written["keys"]:

@@ -11,8 +11,11 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 from gateway.test_run_list import ALICE, BOB
+from providers.model_exchange import run_with_timeout
 
-from holodeck.testing import ScriptedModel, say, spend, wait
+from holodeck.lib.errors import ModelError
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say, spend, wait
+from holodeck.testing.model.scripted import DialectName
 
 OPS = "hd-operator"
 MILLION = 1_000_000
@@ -97,3 +100,29 @@ async def test_an_answer_that_is_left_costs_the_input_that_the_provider_told_and
         _, mine = await gateway.send("GET", "/v1/budget", key=ALICE)
         # A token is counted for four characters.
         assert mine["spent"] == pytest.approx(COST - 0.1 * 20 + 1_000 * 20 / MILLION, rel=0.01)
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+def test_a_run_costs_what_its_turns_do_in_each_dialect_with_tools_and_failed(
+    tmp_path: Path, dialect: DialectName
+) -> None:
+    told = spend(MILLION, MILLION // 10, cached=MILLION // 2, cache_write=MILLION // 5)
+    looks = [call("add", a=1, b=2), told]
+
+    async def ask() -> tuple[list[float], list[float]]:
+        model = ScriptedModel(looks, [say("3"), told], looks, fail(ModelError("no", status=400)))
+        async with (
+            FaultyMCPServer() as server,
+            run_gateway(
+                tmp_path, model, mcp={"sums": server}, dialect=dialect, keys=[ALICE], price=KEYS["price"]
+            ) as gateway,
+        ):
+            for _ in range(2):
+                await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "1 + 2?"}, key=ALICE)
+            _, runs = await gateway.send("GET", "/v1/runs", key=ALICE)
+            _, usage = await gateway.send("GET", "/v1/usage?bucket=day&group_by=status", key=ALICE)
+        return [run["cost"] for run in reversed(runs["data"])], [row["cost"] for row in usage["data"]]
+
+    found, counted = run_with_timeout(ask())
+    assert found == pytest.approx([2 * COST, COST], rel=0.01)
+    assert sorted(counted) == pytest.approx([COST, 2 * COST], rel=0.01)

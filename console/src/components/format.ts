@@ -44,3 +44,8 @@ export function cutLines(text: string): string {
   const [first = "", ...others] = text.trim().split(/\s*\n/);
   return others.length > 0 ? `${first} …` : first;
 }
+
+/** The share of the tokens of an input that came from a prompt cache. */
+export function formatShare(part: number, whole: number): string {
+  return part === 0 ? "0" : `${Math.round((part / Math.max(whole, 1)) * 100)} %`;
+}

@@ -4,7 +4,7 @@ import { useCallback, useEffect } from "preact/hooks";
 import { fetchJSON } from "../../api/client";
 import { isFinished } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
-import { formatCount, formatSeconds, formatTime } from "../../components/format";
+import { formatCount, formatSeconds, formatShare, formatTime } from "../../components/format";
 import { buildHash } from "../../shell/route";
 import { usePolling } from "../../components/polling";
 import type { Run, Trace } from "./run-types";
@@ -99,6 +99,7 @@ function RunHead({ run }: { run: Run }) {
     ["Turns", formatCount(run.turns)],
     ["Tool calls", formatCount(run.tool_calls)],
     ["Tokens in", formatCount(run.usage.input_tokens)],
+    ["Cached", formatShare(run.usage.cached_tokens, run.usage.input_tokens)],
     ["Tokens out", formatCount(run.usage.output_tokens)],
     ...(run.cost === null ? [] : [["Cost", String(run.cost)] as [string, string]]),
   ];

@@ -180,6 +180,7 @@ export interface Total {
   requests: number;
   errors: number;
   input_tokens: number;
+  cached_tokens: number;
   output_tokens: number;
   tool_calls: number;
   cost: number | null;
@@ -196,6 +197,7 @@ export function listTotals(rows: readonly UsageRow[], group: Group | null): Tota
       requests: before.requests + row.requests,
       errors: before.errors + row.errors,
       input_tokens: before.input_tokens + row.input_tokens,
+      cached_tokens: before.cached_tokens + row.cached_tokens,
       output_tokens: before.output_tokens + row.output_tokens,
       tool_calls: before.tool_calls + row.tool_calls,
       cost: row.cost === null ? before.cost : (before.cost ?? 0) + row.cost,
@@ -205,7 +207,16 @@ export function listTotals(rows: readonly UsageRow[], group: Group | null): Tota
 }
 
 export function emptyTotal(name: string): Total {
-  return { name, requests: 0, errors: 0, input_tokens: 0, output_tokens: 0, tool_calls: 0, cost: null };
+  return {
+    name,
+    requests: 0,
+    errors: 0,
+    input_tokens: 0,
+    cached_tokens: 0,
+    output_tokens: 0,
+    tool_calls: 0,
+    cost: null,
+  };
 }
 
 function nameGroup(row: UsageRow, group: Group): string {

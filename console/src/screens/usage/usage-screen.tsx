@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { Failure } from "../../components/failure";
-import { formatCount } from "../../components/format";
+import { formatCount, formatShare } from "../../components/format";
 import { saveFile } from "../../components/save-file";
 import { asError, useResource } from "../../components/resource";
 import { buildHash, goTo } from "../../shell/route";
@@ -103,6 +103,7 @@ function Sums({ total = emptyTotal("") }: { total?: ReturnType<typeof emptyTotal
     ["Requests", formatCount(total.requests)],
     ["Errors", formatCount(total.errors)],
     ["Tokens in", formatCount(total.input_tokens)],
+    ["Cached", formatShare(total.cached_tokens, total.input_tokens)],
     ["Tokens out", formatCount(total.output_tokens)],
     ["Tool calls", formatCount(total.tool_calls)],
     ["Cost", total.cost === null ? "no prices" : formatCost(total.cost)],
