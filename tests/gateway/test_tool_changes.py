@@ -154,6 +154,27 @@ async def test_a_tool_that_changes_during_a_run_is_not_run_before_the_model_is_t
 
 
 @async_test(60)
+async def test_a_tool_that_appears_during_a_run_is_offered_after_those_that_were_offered(tmp_path: Path) -> None:
+    gate = wait(asyncio.Event())
+    model = ScriptedModel([gate, call("echo", text="a")], say("Done."))
+    async with (
+        FaultyMCPServer() as server,
+        FaultyMCPServer() as second,
+        run_gateway(tmp_path, model, mcp={"sums": server, "more": second}, admins=["root"]) as gateway,
+    ):
+        running = asyncio.create_task(ask(gateway))
+        await gate.reached.wait()
+        await server.grow()
+        await announce(server)
+        gate.until.set()
+        await running
+        before, after = (request["tools"] for request in gateway.model_requests)
+    # A prompt cache reads what was sent before from its beginning.
+    assert after[: len(before)] == before
+    assert [tool["function"]["name"] for tool in after[len(before) :]] == ["grown_1"]
+
+
+@async_test(60)
 async def test_a_tool_that_appears_during_a_run_is_not_run_before_the_model_is_told(tmp_path: Path) -> None:
     gate = wait(asyncio.Event())
     async with FaultyMCPServer() as server:

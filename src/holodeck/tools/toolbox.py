@@ -155,6 +155,9 @@ class Toolbox:
                     self._changed.add(spec.name)
                 specs[spec.name] = spec
                 routes[spec.name] = executor
+        # Tools that were offered before keep their places, so that the prompt grows at its end only.
+        if self._offers:
+            specs = {name: specs[name] for name in (*self._specs, *specs) if name in specs}
         self._offers, self._specs, self._routes = offers, specs, routes
         # The tuple of the only executor with tools is the same for all runs: providers encode it once.
         offered = tuple(specs.values())
