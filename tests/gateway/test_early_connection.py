@@ -16,8 +16,8 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from gateway.running_gateway import MODEL, run_gateway
 from pty_terminal import CTRL_C, TypingTerminal
 
-from holodeck.gateway.mcp.early_connection import MAX_CONNECTING
 from holodeck.testing import Fault, FaultyMCPServer, ScriptedModel, say
+from holodeck.tools.mcp.server_tools import MAX_CONNECTING
 
 NOWHERE = "http://127.0.0.1:9/v1"
 SECONDS = 90.0

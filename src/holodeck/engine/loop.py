@@ -37,7 +37,7 @@ from holodeck.lib.errors import (
 )
 from holodeck.lib.ids import MakeId, new_id
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
-from holodeck.lib.record import record
+from holodeck.lib.record import copy_record, record
 from holodeck.lib.tasks import ScopedTask
 from holodeck.lib.tracing import Span, tracers
 from holodeck.models.events import (
@@ -272,7 +272,7 @@ class _Execution:
             if not calls:
                 return self._build_answered_result(turn.answer.finish, limit)
             own = [call for call in calls if self._is_own_call(call)]
-            if len(own) < len(calls) or any(call.call_id in turn.needs_approval for call in own):
+            if len(own) < len(calls) or not turn.needs_approval.isdisjoint([call.call_id for call in own]):
                 return await self._pause(own, turn.needs_approval)
             if self._turns >= request.max_turns:
                 turns = f"{request.max_turns} turn{'' if request.max_turns == 1 else 's'}"
@@ -295,7 +295,7 @@ class _Execution:
             changes = {"items": items, "tools": specs, "tool_choice": choice, "answered_by": self._answered_by}
         if not first.is_streamed:
             changes |= {"answer_bytes": limit, "memory": self._memory}
-        return replace(first, **changes) if changes else first
+        return copy_record(first, **changes) if changes else first
 
     async def _collect_pending_specs(self, calls: Sequence[FunctionCall]) -> None:
         if self._server_wait is None:
@@ -381,7 +381,7 @@ class _Execution:
         request = self._request
         if request.max_tokens is not None and self._usage.total_tokens >= request.max_tokens:
             return "max_tokens", f"{request.max_tokens} tokens"
-        cost = self._find_cost()
+        cost = None if request.max_cost is None else self._find_cost()
         if request.max_cost is not None and cost is not None and cost >= request.max_cost:
             return "max_cost", f"{request.max_cost:g} for the cost"
         return None

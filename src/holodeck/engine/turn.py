@@ -264,8 +264,8 @@ class ItemIds:
             case Reasoning():
                 return replace(item, id=self._use_once(self.reasoning, "rs"))
             case FunctionCall():
-                known = next((entry[0] for entry in self._calls.values() if entry[1] == item.call_id), None)
-                return replace(item, id=known or self._make_id("fc"))
+                known = [item_id for item_id, call_id, _ in self._calls.values() if call_id == item.call_id]
+                return replace(item, id=known[0] if known else self._make_id("fc"))
             case _:
                 return cast(Item, item)
 

@@ -108,10 +108,15 @@ class Configuration:
         """The models and agents, by their public names."""
         return self.served.by_name
 
-    @property
+    @cached_property
     def server_tools(self) -> list[ServerTools]:
         """Every MCP server once, also two of the same name."""
         return self.served.server_tools
+
+    @cached_property
+    def server_names(self) -> frozenset[str]:
+        """The names of all MCP servers of the operator."""
+        return frozenset(offer.server.name for offer in self.server_tools)
 
 
 class _Closable(Protocol):

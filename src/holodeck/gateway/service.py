@@ -54,7 +54,6 @@ from holodeck.gateway.endpoints.usage import UsageEndpoints
 from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
-from holodeck.gateway.mcp.early_connection import connect_servers
 from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.mcp.server_logins import ServerLogins
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
@@ -93,6 +92,7 @@ from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.executor import CallTarget
 from holodeck.tools.function import FunctionExecutor
+from holodeck.tools.mcp.server_tools import connect_servers
 
 # Seconds for open connections to end after the runs have ended.
 CONNECTIONS_GRACE = 10
@@ -332,7 +332,7 @@ class Service:
             )
 
     def _has_server(self, name: str) -> bool:
-        return any(offer.server.name == name for offer in self.configurations.current.server_tools)
+        return name in self.configurations.current.server_names
 
     def _build_response_builder(self) -> ResponseBuilder:
         return ResponseBuilder(

@@ -182,6 +182,8 @@ def place_outputs_after_calls(items: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _sort_by_call(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
+    if len(outputs) < 2:  # noqa: PLR2004 - nothing to sort
+        return outputs
     return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
 
 

@@ -190,7 +190,7 @@ def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequenc
     for output in outputs:
         lines = []
         for part in output.content:
-            if find_image_url(part) is None:
+            if isinstance(part, TextContent) or find_image_url(part) is None:
                 lines.append(describe_part(part))
                 continue
             number = len(pictures) // 2 + 1

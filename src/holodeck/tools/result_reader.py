@@ -78,7 +78,7 @@ class ResultReader(ToolExecutor):
 
     def shorten_result(self, result: ToolResult) -> ToolResult:
         """Return the result with its long texts cut. Their full text is stored under the id of the call."""
-        if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
+        if sum([len(block.text) for block in result.content if isinstance(block, TextContent)]) <= self._limit:
             return result
         texts = [block for block in result.content if isinstance(block, TextContent) and len(block.text) > self._limit]
         keys = {id(block): result.call_id + (f".{index}" if index else "") for index, block in enumerate(texts)}

@@ -344,6 +344,8 @@ class RequestServers(ToolExecutor):
 
     def needs_approval_first(self, call: FunctionCall) -> bool:
         """Return whether a call must be approved, by a rule of operator or client, and the client can be asked."""
+        if not self._can_request_approval:
+            return False
         route = self.find_declared_tool(call.name)
         return route is not None and route.needs_approval
 

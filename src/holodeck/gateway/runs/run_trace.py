@@ -150,8 +150,8 @@ class RunTrace:
         """Return the names of the servers and of the tools that were called, each once."""
         if not self.calls:
             return (), ()
-        servers = dict.fromkeys(server for server, _ in self.calls.values() if server)
-        return tuple(servers), tuple(dict.fromkeys(tool for _, tool in self.calls.values()))
+        servers = {server: None for server, _ in self.calls.values() if server}
+        return tuple(servers), tuple({tool: None for _, tool in self.calls.values()})
 
     def record(self, event: Event) -> None:
         """Record an event of the run that happens now."""

@@ -11,6 +11,7 @@ import orjson
 
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
+from holodeck.lib.record import copy_record
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper
@@ -41,7 +42,7 @@ class SchemaAdapter(ModelWrapper):
         if self._latest.tools is not request.tools:
             adapted = tuple(self._adapt_spec(spec) for spec in request.tools)
             self._latest = _AdaptedTools(tools=request.tools, adapted=adapted)
-        adapted_request = request if self._latest.is_same else replace(request, tools=self._latest.specs)
+        adapted_request = request if self._latest.is_same else copy_record(request, tools=self._latest.specs)
         if not self._latest.changed:
             return self._stream_inner(adapted_request)
         return self._stream_restored(adapted_request, self._latest.changed)

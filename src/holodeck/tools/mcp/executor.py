@@ -417,15 +417,12 @@ def _build_entry(
 
 
 def _build_result(call: ToolCall, result: MCPToolResult, about: Mapping[str, str]) -> ToolResult:
-    absent = {SERVER_ABSENT: True} if _is_server_absent(result) else {}
+    metadata = {**result.metadata, **about}
     if not result.success:
-        log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
-    return ToolResult(
-        call_id=call.call_id,
-        content=_content_of(result),
-        is_error=not result.success,
-        metadata={**result.metadata, **about, **_failure_metadata(result), **absent},
-    )
+        failure = _failure_metadata(result)
+        log.warning("mcp.call_failed", call=call.call_id, **about, **failure)
+        metadata |= failure | ({SERVER_ABSENT: True} if _is_server_absent(result) else {})
+    return ToolResult(call_id=call.call_id, content=_content_of(result), is_error=not result.success, metadata=metadata)
 
 
 def _is_server_absent(result: MCPToolResult) -> bool:
@@ -436,8 +433,6 @@ def _is_server_absent(result: MCPToolResult) -> bool:
 
 def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
     """Return the kind of a failure (of the tool, of the protocol, or of the transport) and what is known of it."""
-    if result.success:
-        return {}
     return {"error_kind": "tool"} if result.is_error or result.error is None else describe_failure(result.error)
 
 
@@ -455,7 +450,7 @@ def describe_failure(error: MCPError) -> dict[str, Any]:
 
 def _content_of(result: MCPToolResult) -> tuple[ContentBlock, ...]:
     blocks = tuple(result.content)
-    if all(isinstance(block, TextContent) for block in blocks):
+    if {TextContent}.issuperset(map(type, blocks)):
         return (TextContent(text=result.text),)
     if result.structured is not None and not any(isinstance(block, TextContent) for block in blocks):
         return (*blocks, TextContent(text=MCPToolResult(success=True, structured=result.structured).text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -32,7 +32,8 @@ REVIVAL_SPREAD = 1.3
 # Seconds that an offer waits longer than a start may take: the error of a start that took too long comes after its
 # limit, and the start itself after a pause if earlier ones have failed.
 START_ERROR_GRACE = 5.0
-
+# Servers that are connected at the same time: a process that starts takes much of a core.
+MAX_CONNECTING = 4
 
 # Names in a sentence about changed tools; the fields of the event have all of them.
 _MAX_NAMES_SHOWN = 10
@@ -319,3 +320,29 @@ def _describe_names(names: Sequence[str]) -> str:
     shown = ", ".join(one_line(name, MAX_FAILURE_SHOWN) for name in names[:_MAX_NAMES_SHOWN])
     rest = len(names) - _MAX_NAMES_SHOWN
     return f"{shown} and {rest} more are" if rest > 0 else f"{shown} {'is' if len(names) == 1 else 'are'}"
+
+
+async def connect_servers(server_tools: Iterable[ServerTools]) -> None:
+    """Connect servers and list their tools, a few at a time. Each one logs how that went.
+
+    A request that needs one meanwhile does not wait for its turn here. Cancelling this starts no further server; those
+    that are being connected belong to their `ServerTools`.
+    """
+    slots = asyncio.Semaphore(MAX_CONNECTING)
+
+    async def connect(offer: ServerTools) -> None:
+        async with slots:
+            listing = offer.request_listing()
+            if listing is not None:
+                await asyncio.wait({listing})
+
+    async with asyncio.TaskGroup() as group:
+        for offer in server_tools:
+            if _has_own_connection(offer.server.config):
+                group.create_task(connect(offer))
+
+
+def _has_own_connection(tool: MCPTool) -> bool:
+    """Return whether a server can be connected without a request, and is asked for something by that."""
+    needs_caller = tool.caller_authorization and not tool.headers and tool.auth is None
+    return not needs_caller and (tool.load_tools or tool.load_resources)

@@ -14,20 +14,16 @@ from typing import Any, Protocol
 
 from holodeck.gateway.api.models.create_response import ENCRYPTED_REASONING
 from holodeck.gateway.sealing import Seal
-from holodeck.gateway.wire.item_ids import action_id_of, approval_id, derive_id, mcp_call_id
+from holodeck.gateway.wire.item_ids import action_id_of, approval_id, custom_id_of, derive_id, mcp_call_id, search_id_of
 from holodeck.gateway.wire.request.action_tools import ActionTool
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
+from holodeck.gateway.wire.request.tools import ClientToolAlias, arguments_to_text
 from holodeck.gateway.wire.response.event_encoder import WireItem
 from holodeck.gateway.wire.response.hosted_calls import OpenHostedCall
-from holodeck.gateway.wire.response.open_items import (
-    OpenClientCall,
-    OpenCustomCall,
-    OpenFunctionCall,
-    OpenToolSearch,
-)
-from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, TextEvents
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.models.content import TextContent, describe_block
 from holodeck.models.events import CallAdded, ToolFinished, ToolStarted
@@ -113,9 +109,10 @@ class OpenMCPCall:
             "error": None,
         }
         self._events = ItemEvents(output.encoder, output.reserve(self._item["id"]), self._item["id"])
-        self._events.start(self._item)
-        self._events.emit("response.mcp_call.in_progress")
-        self._events.emit_text("response.mcp_call_arguments", call.arguments, arguments=call.arguments)
+        if not output.encoder.is_silent:
+            self._events.start(self._item)
+            self._events.emit("response.mcp_call.in_progress")
+            self._events.emit_text("response.mcp_call_arguments", call.arguments, arguments=call.arguments)
         self._item["arguments"] = call.arguments
 
     def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> None:
@@ -131,8 +128,9 @@ class OpenMCPCall:
 
     def _close(self, status: str, **result: Any) -> None:
         item = {**self._item, "status": status, **result}
-        self._events.emit_end("response.mcp_call", is_completed=status == "completed")
-        self._events.finish(item)
+        if not self._output.encoder.is_silent:
+            self._events.emit_end("response.mcp_call", is_completed=status == "completed")
+            self._events.finish(item)
         self._output.put(self._events.output_index, item)
 
 
@@ -152,6 +150,89 @@ def _output_as_text(output: FunctionCallOutput) -> str:
     return "\n".join(
         f"[{part.type}]" if isinstance(part, ImageLink | FileData) else describe_block(part) for part in output.content
     )
+
+
+class OpenClientCall:
+    """A call of a tool that the client runs. Collects the arguments; `close` depends on the form of the tool."""
+
+    def __init__(self, output: OutputItems, item: WireItem, namespace: str | None = None) -> None:
+        self.output_index = output.reserve(item["id"])
+        self._item = item if namespace is None else {**item, "namespace": namespace}
+        self._events = ItemEvents(output.encoder, self.output_index, item["id"])
+        self._arguments: list[str] = []
+        self._events.start(self._item)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once the arguments are valid JSON, so that no more of them can follow."""
+        return _is_json("".join(self._arguments))
+
+    def append(self, arguments: str) -> None:
+        self._arguments.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        raise NotImplementedError
+
+    def _finish(self, **fields: object) -> WireItem:
+        item = {**self._item, **fields}
+        self._events.finish(item)
+        return item
+
+
+class OpenFunctionCall(OpenClientCall):
+    """A call of a function. Its arguments are streamed."""
+
+    def __init__(
+        self, output: OutputItems, item_id: str, call_id: str, name: str, namespace: str | None = None
+    ) -> None:
+        item = {"id": item_id, "type": "function_call", "status": "in_progress", "call_id": call_id, "name": name}
+        super().__init__(output, {**item, "arguments": ""}, namespace)
+        self._text = TextEvents(output.encoder, "response.function_call_arguments", self._events.position)
+
+    def append(self, arguments: str) -> None:
+        super().append(arguments)
+        self._text.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        arguments = self._text.text
+        self._text.finish(name=self._item["name"], arguments=arguments)
+        return self._finish(status=status, arguments=arguments)
+
+
+class OpenCustomCall(OpenClientCall):
+    """A call of a tool that takes text.
+
+    The model writes the text as the argument of a function, so it is known, and streamed, only at the end.
+    """
+
+    def __init__(self, output: OutputItems, item_id: str, call_id: str, alias: ClientToolAlias) -> None:
+        item = {"id": custom_id_of(item_id), "type": "custom_tool_call", "status": "in_progress", "call_id": call_id}
+        super().__init__(output, {**item, "name": alias.name, "input": ""}, alias.namespace)
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = arguments_to_text("".join(self._arguments))
+        self._events.emit_text("response.custom_tool_call_input", text, input=text)
+        return self._finish(status=status, input=text)
+
+
+class OpenToolSearch(OpenClientCall):
+    """A search for tools. Its arguments are an object, which the API does not stream."""
+
+    def __init__(self, output: OutputItems, item_id: str, call_id: str) -> None:
+        item = {"id": search_id_of(item_id), "type": "tool_search_call", "status": "in_progress", "call_id": call_id}
+        super().__init__(output, {**item, "execution": "client", "arguments": {}})
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = "".join(self._arguments)
+        return self._finish(status=status, arguments=parse_json(text) if _is_json(text) else {"query": text})
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parse_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 class CallItems:

@@ -2,7 +2,7 @@
 
 The API announces an item with `response.output_item.added`, streams its texts and parts, and ends it with
 `response.output_item.done`. The classes here emit these events in that order, both for items that are written while a
-run goes on (`open_items`, `call_items`) and for those of a finished response (`replay`).
+run goes on (`text_items`, `call_items`) and for those of a finished response (`replay`).
 """
 
 from __future__ import annotations

@@ -16,11 +16,97 @@ from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import derive_id
 from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning, build_message, build_text_part
-from holodeck.gateway.wire.response.output_items import OutputItems
+from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
 from holodeck.models.model_io import Logprob
+
+
+def build_message(item_id: str, content: list[WireItem], status: str = "completed") -> WireItem:
+    """Return a message of the assistant."""
+    return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def build_text_part(text: str, logprobs: list[WireItem]) -> WireItem:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+class OpenMessage:
+    """A message of the assistant. Its one part is a text or a refusal. It builds no events for a silent encoder."""
+
+    def __init__(
+        self,
+        encoder: EventEncoder,
+        index: int,
+        item_id: str,
+        *,
+        is_refusal: bool = False,
+        has_logprobs: bool = False,
+    ) -> None:
+        """`has_logprobs`: the tokens of the text have log probabilities. A refusal never has them in this API."""
+        has_logprobs = has_logprobs and not is_refusal
+        self.is_refusal = is_refusal
+        self.output_index = index
+        self._id = item_id
+        self._events = ItemEvents(encoder, index, item_id)
+        self._part = PartEvents(self._events, "refusal" if is_refusal else "output_text", has_logprobs=has_logprobs)
+        self.append = self._part.append_tokens if has_logprobs else self._part.append
+        """Streams a delta. Not a method of its own, which would be one more call for each word of a model."""
+        self.append_all = self._part.append_all
+        """Streams several deltas without log probabilities."""
+        self.append_tokens = self._part.append_tokens
+        """Streams a delta with log probabilities, of a message that has them."""
+        if not encoder.is_silent:
+            self._events.start(build_message(item_id, [], "in_progress"))
+            self._part.start(self._build_part(""))
+
+    def close(self, status: str = "completed") -> WireItem:
+        part = self._build_part(self._part.text)
+        item = build_message(self._id, [part], status)
+        if not self._events.encoder.is_silent:
+            self._part.finish_part(part)
+            self._events.finish(item)
+        return item
+
+    def _build_part(self, text: str) -> WireItem:
+        if self.is_refusal:
+            return {"type": "refusal", "refusal": text}
+        return build_text_part(text, self._part.logprobs)
+
+
+class OpenReasoning:
+    """A reasoning item. Its text is a summary for a client that asked for one, and content otherwise."""
+
+    def __init__(
+        self, encoder: EventEncoder, index: int, item_id: str, *, client_kind: ClientKind, is_summary: bool
+    ) -> None:
+        self.output_index = index
+        self._item: WireItem = {"id": item_id, "type": "reasoning", "status": "in_progress", "summary": []}
+        self._is_summary = is_summary
+        self._events = ItemEvents(encoder, index, item_id)
+        self._kind: PartKind = "summary_text" if is_summary else "reasoning_text"
+        self._part = PartEvents(self._events, self._kind, client_kind=client_kind)
+        self._events.start(self._item)
+
+    def append(self, text: str) -> None:
+        if text and self._part.is_empty:
+            self._part.start(self._build_part(""))
+        self._part.append(text)
+
+    def close(self, status: str = "completed", encrypted: str | None = None) -> WireItem:
+        item = {**self._item, "status": status}
+        if not self._part.is_empty:
+            part = self._build_part(self._part.text)
+            item["summary" if self._is_summary else "content"] = [part]
+            self._part.finish_part(part)
+        if encrypted is not None:
+            item["encrypted_content"] = encrypted
+        self._events.finish(item)
+        return item
+
+    def _build_part(self, text: str) -> WireItem:
+        return {"type": self._kind, "text": text}
 
 
 class TextItems:

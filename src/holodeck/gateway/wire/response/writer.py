@@ -229,7 +229,8 @@ class ResponseWriter:
         self._resource.set_model(event.name)
 
     def _start_call(self, event: ToolStarted) -> None:
-        self._encoder.flush_done()
+        if not self.is_silent:
+            self._encoder.flush_done()
         if self._listed_servers is not None:
             self._write_listings()
         self._call_items.start_execution(event)
