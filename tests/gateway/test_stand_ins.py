@@ -152,7 +152,7 @@ async def test_a_stand_in_gets_its_own_options(tmp_path: Path) -> None:
         assert "temperature" not in gateway.model_requests[-1]
 
 
-@pytest.mark.parametrize("step", [pytest.param(7, marks=pytest.mark.long, id="many bytes"), pytest.param(90, id="few")])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long, id="each byte"), pytest.param(90, id="few")])
 @async_test(300)
 async def test_a_stream_that_is_cut_at_any_byte_is_asked_again_only_before_its_first_word(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
