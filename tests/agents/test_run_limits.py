@@ -77,7 +77,8 @@ async def test_a_run_stops_at_its_cost() -> None:
 @async_test
 async def test_a_limit_of_cost_needs_a_price() -> None:
     with pytest.raises(ConfigError, match="has no price"):
-        Agent("openai:gpt-5-mini", limits=RunLimits(cost=1))
+        Agent("openai:gpt-of-tomorrow", limits=RunLimits(cost=1))
+    Agent("openai:gpt-5-mini", limits=RunLimits(cost=1))
     model = ScriptedModel(say("Hi."))
     with pytest.raises(ConfigError, match="has no price"):
         await Agent(model).run("Hello", limits=RunLimits(cost=1))
