@@ -309,10 +309,13 @@ def _build_model(
     if llm.deployments:
         return _build_deployments(llm, environ, find_problem, has_alternatives=has_alternatives)
     from holodeck.providers.factory import build_model_provider
+    from holodeck.providers.wrappers.object_format import ObjectFormat
     from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
 
+    provider = build_model_provider(llm, environ, has_alternatives=has_alternatives)
     return FormatEnforcer(
-        build_model_provider(llm, environ, has_alternatives=has_alternatives),
+        # Only the types of a program, whose answers have a further check, may be other than an object.
+        provider if find_problem is None else ObjectFormat(provider),
         is_guaranteed=format_guarantee_of(llm),
         is_json_guaranteed=is_json_guaranteed_by(llm),
         find_problem=find_problem,

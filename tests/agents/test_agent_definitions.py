@@ -6,11 +6,14 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pydantic
 import pytest
+from agent_project import serve_scripted
 from async_tests import async_test
 
 from holodeck import (
@@ -24,6 +27,8 @@ from holodeck import (
     Message,
     OAuthClientCredentials,
     RunContext,
+    RunFinished,
+    TextAdded,
     TextContent,
     tool,
 )
@@ -153,6 +158,52 @@ async def test_an_agent_of_a_file_may_have_a_type_of_output_and_more_tools(folde
     assert "2.5" in str(model.requests[1].items[-1])
 
 
+class Colour(Enum):
+    RED = "red"
+
+
+ANY_OUTPUTS: list[tuple[Any, str, Any]] = [
+    (list[Offer], '[{"product": "tea", "euros": 2}]', [Offer("tea", 2)]),
+    (int, "7", 7),
+    (Colour, '"red"', Colour.RED),
+    (Offer | None, "null", None),
+    (Offer | int, '{"product": "tea", "euros": 2}', Offer("tea", 2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "output"), ANY_OUTPUTS)
+@async_test
+async def test_an_output_of_any_type_is_the_bare_value_for_a_model_of_the_program(
+    kind: Any, text: str, output: Any
+) -> None:
+    model = ScriptedModel(say(text))
+    result = await Agent(model, output_type=kind).run("q")
+    assert (result.output, result.text) == (output, text)
+    assert first_request(model).response_format == pydantic.TypeAdapter(kind).json_schema()
+
+
+@async_test
+async def test_a_provider_gets_an_object_and_the_program_sees_the_value_in_it() -> None:
+    # The second answer is without the object, as some models give it.
+    async with serve_scripted(say('{"value": [{"product": "tea", "euros": 2}]}'), say("[]")) as server:
+        agent = Agent(LLM(provider="openai_compatible", name="m", endpoint=server.url), output_type=list[Offer])
+        events = [event async for event in agent.stream("q")]
+        second = await agent.run("q")
+    assert isinstance(events[-1], RunFinished)
+    assert (events[-1].result.output, second.output) == ([Offer("tea", 2)], [])
+    assert "value" not in events[-1].result.text
+    assert "".join(event.text for event in events if isinstance(event, TextAdded)) == events[-1].result.text
+    schema = server.received[0].json["response_format"]["json_schema"]["schema"]
+    assert (schema["type"], schema["properties"]["value"]["type"]) == ("object", "array")
+
+
+@async_test
+async def test_an_answer_that_does_not_fit_is_told_to_the_model_with_the_reason() -> None:
+    model = ScriptedModel(say('[{"product": "tea", "euros": "two"}]'), say("[]"))
+    assert (await Agent(model, output_type=list[Offer]).run("q")).output == []
+    assert "0.euros" in str(model.requests[1].items[-1])
+
+
 # Agent files
 
 
@@ -279,6 +330,7 @@ def test_names_that_occur_twice_are_refused(shop: ModuleType) -> None:
         ({"model": "rehearsal", "instructions": ""}, "instructions"),
         ({"model": "rehearsal", "tools": ["text"]}, "'text' is no tool"),
         ({"model": "rehearsal", "output_type": ModuleType}, "'output_type' cannot be described"),
+        ({"model": "rehearsal", "output_type": lambda: 3}, "'output_type' is the function"),
     ],
 )
 def test_wrong_agents_are_refused(keys: dict[str, Any], message: str) -> None:

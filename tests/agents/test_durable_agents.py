@@ -242,7 +242,7 @@ async def test_history_deps_and_typed_output_are_those_of_a_plain_run() -> None:
     def whoami(context: RunContext[str]) -> str:
         return f"{context.deps} in {context.run_id}"
 
-    model = ScriptedModel(say("Hello."), call("whoami"), say('{"value": 7}'))
+    model = ScriptedModel(say("Hello."), call("whoami"), say("7"))
     first = await Agent(model).run("Hi")
     agent = Agent(model, tools=[whoami], output_type=int, deps_type=str)
     result = await agent.run("A number?", history=first.history, deps="Ada", run_id="run_seven", durable=True)

@@ -99,6 +99,12 @@ async def check_output(model: ModelProvider) -> None:
     assert_type(typed.run_sync("Hello").output.total, float)
     numbers = Agent(LLM(price=Price(input=1, output=2)), output_type=list[int])
     assert_type((await numbers.run("Count")).output, list[int])
+    assert_type(Agent(model, output_type=Invoice | None), Agent[None, Invoice | None])
+    assert_type(Agent.from_file("agent.yaml", output_type=int | list[Shop]).run_sync("Hi").output, int | list[Shop])
+    perhaps = plain.with_(output_type=Invoice | None)
+    async for event in perhaps.stream("Hello"):
+        if isinstance(event, RunFinished):
+            assert_type(event.result.output, Invoice | None)
     again = await plain.run([Message(role="user", content=(TextContent(text="Hi"),))], history=result.history)
     assert_type(again.usage, Usage)
     messages = [{"role": "user", "content": "I am Ada."}, {"role": "assistant", "content": "Hello, Ada."}]

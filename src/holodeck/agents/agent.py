@@ -19,9 +19,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import TypedDict, TypeForm, TypeVar, Unpack
 
 from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
 from holodeck.agents.conversation_items import GivenItem, read_items, read_question
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 T = TypeVar("T")
+# Of `from_file`: type checkers take those of a class that is named without them for their defaults.
+FileDepsT = TypeVar("FileDepsT", default=None)
+FileOutputT = TypeVar("FileOutputT", default=str)
 
 
 class AgentChanges(TypedDict, total=False):
@@ -74,7 +77,7 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str | None = None,
         description: str | None = None,
         tools: Sequence[ToolSource] = (),
-        output_type: type[OutputT] = str,  # type: ignore[assignment] # the default of `OutputT`
+        output_type: TypeForm[OutputT] = str,  # type: ignore[assignment] # the default of `OutputT`
         deps_type: type[DepsT] = NoneType,  # type: ignore[assignment] # the default of `DepsT`
         hooks: Sequence[Hooks[DepsT]] = (),
         limits: RunLimits | None = None,
@@ -86,7 +89,8 @@ class Agent(Generic[DepsT, OutputT]):
         - `model`: `provider:name` such as `openai:gpt-5-mini`, an `LLM` with settings, or any `ModelProvider`, which
           the agent uses and does not close.
         - `tools`: functions, `Tool`s and `MCPServer`s.
-        - `output_type`: what answers are converted to: a pydantic model, a dataclass, or another type that JSON has.
+        - `output_type`: what answers are converted to: a pydantic model, a dataclass, `list[City]`, `int`, an enum,
+          `City | None`: every type that JSON has.
         - `deps_type`: the type of `deps`, which each run must then be given.
         - `hooks`: called before and after each run, turn and tool call.
         - `limits`: of each run.
@@ -120,15 +124,15 @@ class Agent(Generic[DepsT, OutputT]):
         *,
         model: str | LLM | ModelProvider | None = None,
         tools: Sequence[ToolSource] = (),
-        output_type: type[OutputT] = str,  # type: ignore[assignment] # the default of `OutputT`
-        deps_type: type[DepsT] = NoneType,  # type: ignore[assignment] # the default of `DepsT`
-        hooks: Sequence[Hooks[DepsT]] = (),
+        output_type: TypeForm[FileOutputT] = str,  # type: ignore[assignment] # the default of `FileOutputT`
+        deps_type: type[FileDepsT] = NoneType,  # type: ignore[assignment] # the default of `FileDepsT`
+        hooks: Sequence[Hooks[FileDepsT]] = (),
         limits: RunLimits | None = None,
-        on_approval: OnApproval[DepsT] | None = None,
-        on_elicitation: OnElicitation[DepsT] | None = None,
+        on_approval: OnApproval[FileDepsT] | None = None,
+        on_elicitation: OnElicitation[FileDepsT] | None = None,
         environ: Mapping[str, str] | None = None,
         home: Path | None = None,
-    ) -> Agent[DepsT, OutputT]:
+    ) -> Agent[FileDepsT, FileOutputT]:
         """Make an agent from its file. Raises `ConfigError` with every problem of the file.
 
         `model` replaces the one in the file, `output_type` the `response_format`; `tools` are added to those of the
@@ -149,15 +153,15 @@ class Agent(Generic[DepsT, OutputT]):
             file=loaded.path.absolute(),
         )
         spec = spec if model is None else spec.with_model(model)
-        agent: Agent[DepsT, OutputT] = Agent.__new__(Agent)
+        agent: Agent[FileDepsT, FileOutputT] = Agent.__new__(Agent)
         agent._use(spec.with_tools(tools).with_output(output_type))
         return agent
 
     @overload
     def with_(self, **changes: Unpack[AgentChanges]) -> Self: ...
     @overload
-    def with_(self, *, output_type: type[T], **changes: Unpack[AgentChanges]) -> Agent[DepsT, T]: ...
-    def with_(self, *, output_type: type[Any] | None = None, **changes: Unpack[AgentChanges]) -> Agent[Any, Any]:
+    def with_(self, *, output_type: TypeForm[T], **changes: Unpack[AgentChanges]) -> Agent[DepsT, T]: ...
+    def with_(self, *, output_type: TypeForm[Any] | None = None, **changes: Unpack[AgentChanges]) -> Agent[Any, Any]:
         """Return a copy of the agent with these changes. `tools` replaces those of `tools`; those of a file stay."""
         unknown = changes.keys() - AgentChanges.__annotations__.keys()
         if unknown:
@@ -182,6 +186,7 @@ class Agent(Generic[DepsT, OutputT]):
         `output_type` becomes the `response_format`. Raises `ConfigError` with everything that a file cannot say.
         """
         from holodeck.agents.agent_yaml import AgentWriter
+        from holodeck.providers.wrappers.object_format import to_object_format
 
         writer = AgentWriter(Path.cwd())
         spec, loaded = self._spec, self._loaded
@@ -197,7 +202,7 @@ class Agent(Generic[DepsT, OutputT]):
             loaded = replace(loaded, agent=loaded.agent.model_copy(update={"max_turns": spec.limits.turns}))
         return writer.write(
             loaded,
-            response_format=None if spec.output is None else spec.output.schema,
+            response_format=None if spec.output is None else to_object_format(spec.output.schema),
             servers=spec.servers,
             functions=spec.functions,
         )

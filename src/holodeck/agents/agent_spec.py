@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -13,7 +14,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pydantic
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, TypeForm
 
 from holodeck.agents.conversation_items import GivenItem
 from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ToolSource = Tool[..., Any] | MCPServer | Callable[..., Any]
 """What an agent takes as a tool: a function, one that `@tool` describes, or an MCP server with all of its tools."""
-
-# Model APIs accept only objects: a value of another type is the member of one.
-_MEMBER = "value"
 
 
 @record
@@ -89,7 +87,7 @@ class AgentSpec:
             functions=tuple(_as_tool(each) for each in tools if not isinstance(each, MCPServer)),
         )
 
-    def with_output(self, output_type: type[Any]) -> AgentSpec:
+    def with_output(self, output_type: TypeForm[Any]) -> AgentSpec:
         return replace(self, output=None if output_type is str else OutputType(output_type))
 
     def check_limits(self, limits: RunLimits) -> None:
@@ -129,22 +127,18 @@ def define_agent(**keys: Any) -> LoadedAgent:
 class OutputType(Generic[T]):
     """A type that the answers of an agent have. Raises `ConfigError` for one that JSON cannot describe."""
 
-    def __init__(self, kind: type[T]) -> None:
-        self.kind = kind
+    def __init__(self, kind: TypeForm[T]) -> None:
+        if inspect.isroutine(kind):
+            raise ConfigError(f"'output_type' is the function {kind.__name__!r}: give a type.")
         try:
             self._adapter: pydantic.TypeAdapter[T] = pydantic.TypeAdapter(kind)
-            schema = self._adapter.json_schema()
+            self.schema: Mapping[str, Any] = self._adapter.json_schema()
         except pydantic.errors.PydanticUserError as error:
             raise ConfigError(f"'output_type' cannot be described to a model: {error.message}") from None
-        self._is_wrapped = schema.get("type") != "object"
-        self.schema: Mapping[str, Any] = _wrap_schema(schema) if self._is_wrapped else schema
 
     def parse(self, text: str) -> T:
         """Convert an answer. Raises pydantic's `ValidationError`."""
-        if not self._is_wrapped:
-            return self._adapter.validate_json(text)
-        wrapped = pydantic.TypeAdapter(dict[str, Any]).validate_json(text)
-        return self._adapter.validate_python(wrapped.get(_MEMBER))
+        return self._adapter.validate_json(text)
 
     def find_problem(self, text: str) -> str | None:
         """Return why an answer cannot be converted, for the model; None if it can."""
@@ -153,17 +147,6 @@ class OutputType(Generic[T]):
         except pydantic.ValidationError as error:
             return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
         return None
-
-
-def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
-    return {
-        "type": "object",
-        "properties": {_MEMBER: schema},
-        "required": [_MEMBER],
-        "additionalProperties": False,
-        **definitions,
-    }
 
 
 def _refuse_duplicates(names: Sequence[str], kind: str, fix: str) -> None:
