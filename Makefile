@@ -88,6 +88,9 @@ chaos: $(READY) ## kill MCP servers in the middle of calls, and gateways in the 
 	$(BIN)/python -m bench.chaos_runs
 	$(BIN)/python -m bench.chaos_full_disk
 
+release: $(READY) ## build the last commit twice, compare, try wheel and source archive on each Python, write SBOM and checksums to dist
+	PYTHONPATH=tests $(BIN)/python -m release.run $(if $(PYTHONS),--pythons $(PYTHONS))
+
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --upgrade --quiet --output-file requirements/dev.lock
