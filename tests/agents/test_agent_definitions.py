@@ -28,6 +28,7 @@ from holodeck import (
     OAuthClientCredentials,
     RunContext,
     RunFinished,
+    RunLimits,
     TextAdded,
     TextContent,
     tool,
@@ -408,3 +409,13 @@ async def test_the_servers_of_an_agent_end_with_its_run(tmp_path: Path) -> None:
         agent = Agent(ScriptedModel(call("add", a=1, b=2), say("3")), tools=[MCPServer.http(running.url)])
         assert (await agent.run("q")).output == "3"
         await running.received("DELETE")
+
+
+def test_a_notebook_shows_the_agent_by_its_model_and_the_result_as_markdown() -> None:
+    agent = Agent(ScriptedModel(say("It is **2**.")), name="clerk")
+    assert repr(agent) == "Agent('scripted', name='clerk')"
+    assert repr(Agent("openai:gpt-5-mini")) == "Agent('openai:gpt-5-mini', name='agent')"
+    assert repr(Agent("rehearsal")) == "Agent('rehearsal', name='agent')"
+    assert agent.run_sync("q")._repr_markdown_() == "It is **2**."
+    stopped = Agent(ScriptedModel(call("price")), tools=[tool(name="price")(lambda: 2)], limits=RunLimits(turns=1))
+    assert "turn" in stopped.run_sync("q")._repr_markdown_()

@@ -322,3 +322,30 @@ def _failure_of(result: RunResult[Any]) -> Failure:
     assert (result.error.code, result.error.is_retryable) == ("hook_failed", False)
     assert "Traceback" not in result.error.message
     return result.error
+
+
+@async_test
+async def test_instructions_may_be_a_function_of_the_run() -> None:
+    async def greet(ctx: RunContext[str]) -> str:
+        return f"You work for {ctx.deps}."
+
+    model = ScriptedModel(say("one"), say("two"), say("three"))
+    agent = Agent(model, instructions=greet, deps_type=str)
+    await agent.run("q", deps="Ada")
+    await agent.run("q", deps="Bo")
+    await agent.with_(instructions="Be brief.").run("q", deps="Cy")
+    assert [each.instructions for each in model.requests] == ["You work for Ada.", "You work for Bo.", "Be brief."]
+    with pytest.raises(ConfigError, match="instructions that are a function"):
+        agent.to_yaml()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [(lambda ctx: ctx.nothing, "nothing"), (lambda ctx: 3, "returned a int")]
+)
+@async_test
+async def test_instructions_that_fail_end_the_run_before_the_model_is_asked(function: Any, words: str) -> None:
+    model = ScriptedModel(say("never"))
+    result = await Agent(model, instructions=function).run("q")
+    assert (result.status, model.requests) == ("failed", [])
+    assert result.error is not None
+    assert words in result.error.message

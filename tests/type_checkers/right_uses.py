@@ -123,6 +123,7 @@ def check_credentials() -> None:
 async def check_deps_and_options(model: ModelProvider) -> None:
     agent = Agent(model, deps_type=Shop, output_type=Invoice, tools=[find_customer])
     assert_type(agent, Agent[Shop, Invoice])
+    Agent(model, deps_type=Shop, instructions=lambda ctx: f"You work for {ctx.deps.name}.")
     limits = RunLimits(turns=3, tool_calls=5, tokens=1000, seconds=2.5, cost=0.1)
     await agent.run("Hello", deps=Shop("tea"), limits=limits, parallel_tool_calls=False, run_id="run_1")
     await agent.run("Hello", deps=Shop("tea"), functions=[ToolSpec(name="f")], tool_choice=ToolChoice(mode="none"))

@@ -26,7 +26,7 @@ from typing_extensions import TypedDict, TypeForm, TypeVar, Unpack
 from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
 from holodeck.agents.conversation_items import GivenItem, read_items, read_question
 from holodeck.agents.event_loops import SharedInstance, run_in_background
-from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation, RunContext
+from holodeck.agents.hooks import BuildInstructions, DepsT, Hooks, OnApproval, OnElicitation, RunContext
 from holodeck.agents.models import BorrowedModel, parse_model
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
@@ -57,7 +57,7 @@ class AgentChanges(TypedDict, total=False):
 
     model: str | LLM | ModelProvider
     name: str
-    instructions: str | None
+    instructions: str | BuildInstructions[Any] | None
     description: str | None
     tools: Sequence[ToolSource]
     hooks: Sequence[Hooks[Any]]
@@ -74,7 +74,7 @@ class Agent(Generic[DepsT, OutputT]):
         model: str | LLM | ModelProvider,
         *,
         name: str = "agent",
-        instructions: str | None = None,
+        instructions: str | BuildInstructions[DepsT] | None = None,
         description: str | None = None,
         tools: Sequence[ToolSource] = (),
         output_type: TypeForm[OutputT] = str,  # type: ignore[assignment] # the default of `OutputT`
@@ -88,6 +88,7 @@ class Agent(Generic[DepsT, OutputT]):
 
         - `model`: `provider:name` such as `openai:gpt-5-mini`, an `LLM` with settings, or any `ModelProvider`, which
           the agent uses and does not close.
+        - `instructions`: a text, or a function that returns it for the `RunContext` of each run.
         - `tools`: functions, `Tool`s and `MCPServer`s.
         - `output_type`: what answers are converted to: a pydantic model, a dataclass, `list[City]`, `int`, an enum,
           `City | None`: every type that JSON has.
@@ -99,7 +100,7 @@ class Agent(Generic[DepsT, OutputT]):
         """
         llm, provider = parse_model(model)
         spec = AgentSpec(
-            definition=define_agent(name=name, model=llm, instructions=instructions, description=description),
+            definition=define_agent(name=name, model=llm, description=description),
             model=provider,
             deps_type=deps_type,
             hooks=tuple(hooks),
@@ -107,7 +108,7 @@ class Agent(Generic[DepsT, OutputT]):
             on_approval=on_approval,
             on_elicitation=on_elicitation,
         )
-        self._use(spec.with_tools(tools).with_output(output_type))
+        self._use(spec.with_instructions(instructions).with_tools(tools).with_output(output_type))
 
     def _use(self, spec: AgentSpec) -> None:
         """Be the agent of this spec, with runners of its own. Raises `ConfigError` if the spec cannot be used."""
@@ -168,8 +169,9 @@ class Agent(Generic[DepsT, OutputT]):
             raise TypeError(f"An agent has no '{min(unknown)}' to change.")
         spec = self._spec if "model" not in changes else self._spec.with_model(changes["model"])
         rest: dict[str, Any] = {**changes}
-        keys = {key: rest.pop(key) for key in ("name", "instructions", "description") if key in rest}
+        keys = {key: rest.pop(key) for key in ("name", "description") if key in rest}
         spec = spec.with_keys(**keys) if keys else spec
+        spec = spec.with_instructions(rest.pop("instructions")) if "instructions" in rest else spec
         spec = spec if output_type is None else spec.with_output(output_type)
         spec = spec.with_tools(rest.pop("tools")) if "tools" in rest else spec
         rest.pop("model", None)
@@ -194,6 +196,8 @@ class Agent(Generic[DepsT, OutputT]):
             writer.problems.append(f"the model {spec.model.name!r}, which is an object of the program.")
         if spec.deps_type is not NoneType:
             writer.problems.append("the 'deps_type'.")
+        if spec.build_instructions is not None:
+            writer.problems.append("instructions that are a function of the program.")
         if spec.hooks:
             writer.problems.append("the hooks, which are code of the program.")
         if replace(spec.limits, turns=None) != RunLimits():
@@ -216,6 +220,12 @@ class Agent(Generic[DepsT, OutputT]):
     def tools(self) -> tuple[Tool[..., Any] | MCPServer, ...]:
         """The functions and MCP servers that the program gave; those of a file are not among them."""
         return (*self._spec.functions, *self._spec.servers)
+
+    def __repr__(self) -> str:
+        llm = self._spec.definition.agent.model
+        named = f"{llm.provider}:{llm.name}" if llm.name else str(llm.provider)
+        shown = named if self._spec.model is None else self._spec.model.name
+        return f"Agent({shown!r}, name={self.name!r})"
 
     async def run(
         self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
@@ -322,6 +332,7 @@ class Agent(Generic[DepsT, OutputT]):
             RunContext(deps=options.get("deps"), run_id=run_id, agent=self.name),
             tools=self._spec.functions,
             functions=options.get("functions", ()),
+            instructions=self._spec.build_instructions,
             hooks=(*self._spec.hooks, *options.get("hooks", ())),
             on_approval=options.get("on_approval", self._spec.on_approval),
             on_elicitation=options.get("on_elicitation", self._spec.on_elicitation),

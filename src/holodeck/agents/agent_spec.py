@@ -17,7 +17,7 @@ import pydantic
 from typing_extensions import TypedDict, TypeForm
 
 from holodeck.agents.conversation_items import GivenItem
-from holodeck.agents.hooks import DepsT, Hooks, OnApproval, OnElicitation
+from holodeck.agents.hooks import BuildInstructions, DepsT, Hooks, OnApproval, OnElicitation
 from holodeck.agents.models import describe_problems, parse_model
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
@@ -50,6 +50,8 @@ class AgentSpec:
     servers: tuple[MCPServer, ...] = ()
     output: OutputType[Any] | None = None
     """What answers are converted to. None: they are texts."""
+    build_instructions: BuildInstructions[Any] | None = None
+    """Instructions of each run, in place of those in the definition."""
     deps_type: type[Any] = NoneType
     hooks: tuple[Hooks[Any], ...] = ()
     limits: RunLimits = RunLimits()
@@ -74,6 +76,11 @@ class AgentSpec:
         agent = self.definition.agent
         define_agent(**{"name": agent.name, "model": agent.model} | keys)
         return replace(self, definition=replace(self.definition, agent=agent.model_copy(update=keys)))
+
+    def with_instructions(self, instructions: str | BuildInstructions[Any] | None) -> AgentSpec:
+        if callable(instructions):
+            return replace(self.with_keys(instructions=None), build_instructions=instructions)
+        return replace(self.with_keys(instructions=instructions), build_instructions=None)
 
     def with_model(self, model: str | LLM | ModelProvider) -> AgentSpec:
         llm, provider = parse_model(model)

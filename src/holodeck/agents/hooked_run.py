@@ -19,6 +19,7 @@ from holodeck.agents.hooks import (
     AnswerCall,
     AnyContext,
     AskPerson,
+    BuildInstructions,
     ChangeArguments,
     Elicitation,
     Hooks,
@@ -65,16 +66,19 @@ class HookedRun(RunInterceptor):
         *,
         tools: Sequence[Tool[..., Any]] = (),
         functions: Sequence[ToolSpec] = (),
+        instructions: BuildInstructions[Any] | None = None,
         hooks: Sequence[Hooks[Any]] = (),
         on_approval: OnApproval[Any] | None = None,
         on_elicitation: OnElicitation[Any] | None = None,
     ) -> None:
-        """`functions`: tools that the program runs itself, after the run."""
+        """`functions`: tools that the program runs itself, after the run. `instructions`: builds those of the run."""
         self.id = context.run_id
         self._context = context
         self._client_functions = frozenset(each.name for each in functions)
         self._progress: RunProgress | None = None
         self._functions = FunctionToolExecutor(tools, self.build_context)
+        self._build_instructions = instructions
+        self._instructions: str | None = None
         self._hooks = tuple(hooks)
         self._on_approval = on_approval
         self._on_elicitation = on_elicitation
@@ -92,6 +96,11 @@ class HookedRun(RunInterceptor):
 
     async def start(self, items: Sequence[Item], progress: RunProgress) -> None:
         self._progress = progress
+        if self._build_instructions is not None:
+            text = await self._call("instructions", self._build_instructions, self.build_context())
+            if not isinstance(text, str):
+                raise HookError("instructions", f"it returned a {type(text).__name__}. Return a text.")
+            self._instructions = text
         for hook in self._hooks:
             await self._call(_name_of(hook, "before_run"), hook.before_run, self.build_context(), items)
 
@@ -125,13 +134,15 @@ class HookedRun(RunInterceptor):
         return event
 
     def wrap_model(self, model: ModelProvider) -> ModelProvider:
-        return _HookedModel(model, self) if self._hooks else model
+        return _HookedModel(model, self) if self._hooks or self._build_instructions else model
 
     def wrap_executors(self, executors: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]:
         return [self._functions, *executors]
 
     async def change_request(self, request: ModelRequest) -> ModelRequest:
-        """Return the request of a turn as the hooks have left it."""
+        """Return the request of a turn with the instructions of this run, as the hooks have left it."""
+        if self._instructions is not None:
+            request = replace(request, instructions=self._instructions)
         for hook in self._hooks:
             changed = await self._call(_name_of(hook, "before_turn"), hook.before_turn, self.build_context(), request)
             request = request if changed is None else _require(changed, ModelRequest, hook, "before_turn")

@@ -163,6 +163,8 @@ class Hooks(Generic[DepsT]):
 
 Approval: TypeAlias = bool | RefuseCall
 """Whether a call may run. `RefuseCall` is a no with a reason for the model."""
+BuildInstructions: TypeAlias = Callable[[RunContext[DepsT]], str | Awaitable[str]]
+"""Returns the instructions of a run, before its first turn."""
 OnApproval: TypeAlias = Callable[[RunContext[DepsT], RequestedCall], Approval | Awaitable[Approval]]
 """Asks a person whether a call may run. One that is no coroutine function runs in a thread."""
 OnElicitation: TypeAlias = Callable[

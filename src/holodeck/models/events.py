@@ -215,6 +215,11 @@ class RunResult(Generic[OutputT]):
         self.raise_for_status()
         return cast(OutputT, self.parsed_output if self.is_parsed else self.text)
 
+    def _repr_markdown_(self) -> str:
+        """Return the answer for a notebook, and why the run is not complete."""
+        reason = failure_reason(self)
+        return f"{self.text}\n\n*{reason}*".strip() if reason else self.text
+
     def raise_for_status(self) -> None:
         """Raise a `RunError` unless the run is completed: one class for each status, with this result in it."""
         match self.status:
@@ -232,7 +237,7 @@ class RunResult(Generic[OutputT]):
                 raise RunPausedError(f"{message}: {calls}." if calls else f"{message}.", self)
 
 
-def failure_reason(result: RunResult) -> str:
+def failure_reason(result: RunResult[Any]) -> str:
     """Return why a run is not complete, as a sentence; an empty text when it is."""
     return result.error.message if result.error is not None else result.reason
 
