@@ -2,7 +2,8 @@
 
 An event has a name and fields. Fields are names, numbers and ids, never the value of an argument, a prompt or an
 answer. `scope` adds fields to every event of a block and of the tasks that it starts. `set_writer` installs the
-process's `LogWriter`; while it is the only handler, events go to it directly, otherwise through standard logging.
+process's `LogWriter`; while it is the only handler, events go to it directly, otherwise through standard logging. In a
+program without any handler events are dropped.
 """
 
 from __future__ import annotations
@@ -127,6 +128,9 @@ def _emit(level: int, event: str, /, **fields: object) -> None:
         others = logger.handlers or logger.filters or _root_logger.handlers
         if _writers and not others and logging.root.handlers == _writers:
             _writers[0].write(level, event, fields)
+            return
+        # A library is quiet: where the program has no handler, standard logging would print warnings to stderr.
+        if not logger.hasHandlers():
             return
         # Built here because `logger.log` would first look up the line of code, which costs more than the rest.
         record = logging.LogRecord(logger.name, level, "", 0, "%s", (LogLine(event, fields),), None)
