@@ -24,6 +24,7 @@ EXAMPLES = (
             "ModelProvider",
             "ModelRequest",
             "ReasoningDelta",
+            "StandInChosen",
             "TextDelta",
             "ToolChoice",
             "ToolSpec",
@@ -84,7 +85,7 @@ result = Agent(model).run_sync("Sing!", tool_choice=ToolChoice(mode="none"))
 print(result.status, result.error.message, result.error.is_retryable)
 result = Agent(model).run_sync("Sing!", functions=[ToolSpec(name="whistle")])
 print(result.status, result.pending[0].name)
-print({AnswerVoided, ContextCompacted} <= set(get_args(ModelEvent)))""",
+print({AnswerVoided, ContextCompacted, StandInChosen} <= set(get_args(ModelEvent)))""",
         output="""\
 Done.
 failed The parrot sleeps. True
