@@ -14,15 +14,16 @@ import aiohttp
 import orjson
 from durable.crashing_gateway import AT, PROGRAM
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
-from gateway.running_gateway import parse_events
+from gateway.running_gateway import gateway_config, parse_events
 
-from holodeck.testing import FaultyMCPServer, ScriptedModel
-from holodeck.testing.model.script import Turn
-from holodeck.testing.model.scripted import ScriptedServer
+from holodeck.testing import FaultyMCPServer, ScriptedModel, say
+from holodeck.testing.model.script import Turn, status
+from holodeck.testing.model.scripted import Received, ScriptedServer
 
 ENDED = ("completed", "requires_action", "failed", "cancelled", "incomplete")
 POLL = 0.02
 CASE_SECONDS = 150.0  # a machine with other things to do takes long to start a process
+STAND_IN = "second"
 UNKNOWN = "Whether the call took effect is unknown"
 Script = Callable[[list[dict[str, Any]]], Turn]
 """A turn for the messages that the model is given."""
@@ -36,6 +37,19 @@ def mcp_server_entry(url: str, **more: Any) -> dict[str, Any]:
 def tool_answers(messages: Sequence[dict[str, Any]]) -> list[str]:
     """What the tools have answered by now, as the model got it."""
     return [str(message["content"]) for message in messages if message["role"] == "tool"]
+
+
+def fail_first_turn(received: Received) -> Turn:
+    """A turn of a model that cannot answer the first one of a run, and could answer the others."""
+    return say("usual") if tool_answers(received.json["messages"]) else status(503, retry_after="0")
+
+
+def write_models(usual: str, stand_in: str) -> list[dict[str, Any]]:
+    """The models of a gateway file: one at the first endpoint, with a stand-in at the second."""
+    models: list[dict[str, Any]] = gateway_config(usual, {})["models"]
+    entry = {"provider": "openai_compatible", "name": STAND_IN, "endpoint": stand_in}
+    models[0]["model"]["fallback"] = [entry]
+    return models
 
 
 async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
@@ -141,17 +155,26 @@ class CrashCase:
     """Awaited after."""
 
 
-async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: Any) -> dict[str, SurvivedResponse]:
-    """The result of each case: its gateway dies, the next one finishes it, then dies in the middle of the next case."""
+async def run_crash_cases(
+    folder: Path, cases: Sequence[CrashCase], *, has_stand_in: bool = False, **server: Any
+) -> dict[str, SurvivedResponse]:
+    """The result of each case: its gateway dies, the next one finishes it, then dies in the middle of the next case.
+
+    `has_stand_in`: the scripts are those of a stand-in, whose usual model fails in the first turn of each run.
+    """
     by_name = {case.name: case for case in cases}
     model = ScriptedModel(
         lambda received: _case_of(by_name, received.json["messages"]).script(received.json["messages"])
     )
     found: dict[str, SurvivedResponse] = {}
-    async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_gateway_file(
-            folder, scripted.url, mcp_servers=[mcp_server_entry(mcp.url, **server)], background={"durable": True}
-        )
+    async with (
+        FaultyMCPServer() as mcp,
+        model.serve() as scripted,
+        ScriptedModel(fail_first_turn).serve() as usual,
+    ):
+        config = {"models": write_models(usual.url, scripted.url)} if has_stand_in else {}
+        servers = [mcp_server_entry(mcp.url, **server)]
+        file = write_gateway_file(folder, scripted.url, mcp_servers=servers, background={"durable": True}, **config)
         crashed: CrashCase | None = None
         for case in (*cases, None):
             environ = {AT: case.point if case is not None else ""}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
-from durable.crash_cases import UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
+from durable.crash_cases import STAND_IN, UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
+from gateway.running_gateway import MODEL
 
 from holodeck.testing import call, say
 from holodeck.testing.model.script import Turn
@@ -50,7 +51,7 @@ def case(point: str) -> CrashCase:
     return CrashCase(name=name, point=point, script=script)
 
 
-async def run_killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedResponse]:
+async def run_killed_at(folder: Path, *chains: list[str], has_stand_in: bool = False) -> dict[str, SurvivedResponse]:
     """The result of a run for each boundary. Each chain has gateways of its own."""
     found: dict[str, SurvivedResponse] = {}
     async with asyncio.TaskGroup() as group:
@@ -58,20 +59,26 @@ async def run_killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedR
         for number, points in enumerate(chains):
             case_folder = folder / str(number)
             case_folder.mkdir()
-            tasks.append(group.create_task(run_crash_cases(case_folder, [case(point) for point in points])))
+            cases = [case(point) for point in points]
+            tasks.append(group.create_task(run_crash_cases(case_folder, cases, has_stand_in=has_stand_in)))
     for task in tasks:
         found |= task.result()
     return found
 
 
 @pytest.mark.proves("D-32", "D-28", "D-16")
+@pytest.mark.parametrize(
+    "has_stand_in", [pytest.param(False, id="usual"), pytest.param(True, id="stand-in", marks=pytest.mark.long)]
+)
 @async_test(SECONDS)
-async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path) -> None:
-    found = await run_killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN])
+async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path, has_stand_in: bool) -> None:
+    found = await run_killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN], has_stand_in=has_stand_in)
     assert len(found) == len([*QUIET, *LATER, *NOT_BEGUN, *BEGUN])
     for name, survivor in found.items():
         point = name.strip("<>")
         assert survivor.response["status"] == "completed", point
+        assert survivor.response["model"] == (STAND_IN if has_stand_in else MODEL), point
+        assert survivor.response["output"][-1]["content"][0]["text"] == "done", point
         assert survivor.executed == (["two"] if point in NOT_BEGUN else ["one", "two"]), point
         first, second, _ = survivor.model_tool_answers
         is_unknown = point in {*NOT_BEGUN, *BEGUN}

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 from async_tests import async_test
 from durable.crash_cases import (
+    STAND_IN,
     UNKNOWN,
+    fail_first_turn,
     mcp_server_entry,
     read_stream,
     read_stream_until,
     tool_answers,
     wait_ended,
     wait_model_requests,
+    write_models,
 )
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from storage.postgres_server import PostgresServer
@@ -83,8 +86,10 @@ def _name(messages: list[dict[str, Any]]) -> str:
 
 
 @asynccontextmanager
-async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIterator[GatewayGroup]:
-    """So many of them, with one file and one database."""
+async def gateways(
+    folder: Path, url: str, count: int, *, usual: str = "", **config: Any
+) -> AsyncIterator[GatewayGroup]:
+    """So many of them, with one file and one database. `usual`: where the model is for which theirs stands in."""
     gate = asyncio.Event()
     async with AsyncExitStack() as stack:
         mcp = await stack.enter_async_context(FaultyMCPServer())
@@ -97,6 +102,7 @@ async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIt
                 "storage": {"url": "${DATABASE_URL}"},
                 "background": {"durable": True},
                 "limits": {"drain_seconds": DRAIN},
+                **({"models": write_models(usual, model.url)} if usual else {}),
                 **config,
             },
         )
@@ -185,6 +191,26 @@ async def test_three_gateways_serve_each_others_responses_until_one_remains(
         assert found["status"] == "completed"
         assert UNKNOWN not in group.tool_outputs("<long>")[0], "the call was finished before the gateway ended"
         assert (await first.send("GET", f"/v1/responses/{deleted_id}"))[0] == 404
+
+
+@pytest.mark.proves("D-32")
+@async_test(SECONDS)
+async def test_another_gateway_goes_on_with_the_stand_in_of_a_killed_one(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await asyncio.to_thread(postgres.new_database)
+    async with (
+        ScriptedModel(fail_first_turn).serve() as usual,
+        gateways(tmp_path, url, 2, usual=usual.url) as group,
+    ):
+        killed, other = group.gateways
+        response_id = await start_response(killed, "<two>")
+        await read_stream_until(other, response_id, "response.output_text.delta")
+        killed.stop(signal.SIGKILL)
+        found = await check_whole(other, response_id)
+        assert (found["status"], found["model"], group.calls("<two>")) == ("completed", STAND_IN, ["0", "1"])
+        assert found["output"][-1]["content"][0]["text"] == "done"
+        assert not any(tool_answers(received.json["messages"]) for received in usual.received)
 
 
 @pytest.mark.proves("D-32")

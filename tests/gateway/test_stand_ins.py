@@ -15,7 +15,7 @@ from async_tests import async_test
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_gateway
 
-from holodeck.providers.wrappers import fallback
+from holodeck.providers.wrappers import fallback, retry
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn, cut, raw, spend, status
 from holodeck.testing.model.scripted import ScriptedServer
@@ -150,6 +150,56 @@ async def test_a_stand_in_gets_its_own_options(tmp_path: Path) -> None:
         await gateway.send("POST", "/v1/responses", body)
         assert standing.received[-1].json["temperature"] == 0.1
         assert "temperature" not in gateway.model_requests[-1]
+
+
+@async_test(60)
+async def test_a_stand_in_without_an_option_of_the_request_is_passed_over(tmp_path: Path) -> None:
+    body = BODIES["/v1/chat/completions"]
+    models = {name: ScriptedModel(lambda _: say("well")) for name in ("claude", "strict", "open")}
+    async with (
+        ScriptedModel(lambda _: status(503, retry_after="0")).serve() as usual,
+        models["claude"].serve("anthropic") as claude,
+        models["strict"].serve() as strict,
+        models["open"].serve() as liberal,
+    ):
+        compatible, allowing = {"provider": "openai_compatible"}, {"allow_extra_parameters": ["top_k"]}
+        llm: dict[str, Any] = {**compatible, "name": "m", "endpoint": usual.url, **allowing}
+        llm["fallback"] = [
+            {"provider": "anthropic", "name": "claude", "endpoint": claude.url, "api_key": "${API_KEY}"},
+            {**compatible, "name": "strict", "endpoint": strict.url},
+            {**compatible, "name": "open", "endpoint": liberal.url, **allowing},
+        ]
+        async with run_gateway(tmp_path, environ={"API_KEY": "key"}, models=[{"name": MODEL, "model": llm}]) as gateway:
+            for more, expected in (
+                ({"prompt_cache_key": "a hint"}, "claude"),
+                ({"seed": 1}, "strict"),
+                ({"top_k": 5}, "open"),
+                ({"seed": 1, "top_k": 5}, "open"),
+            ):
+                code, found = await gateway.send("POST", "/v1/chat/completions", body | more)
+                assert (code, found.get("model")) == (200, expected), more
+        assert [len(each.received) for each in (claude, strict, liberal)] == [1, 1, 2]
+        assert strict.received[0].json["seed"] == 1
+        assert [(each.json["top_k"], each.json.get("seed")) for each in liberal.received] == [(5, None), (5, 1)]
+
+
+@async_test(60)
+async def test_a_durable_turn_that_breaks_off_is_asked_again_of_the_same_stand_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "MODEL_WAIT_FIRST_PAUSE", 0.01)
+    usual, body = Usual(), BODIES["/v1/responses"]
+    second = ScriptedModel([say("sec"), cut()], say("second"))
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), second, background={"durable": True}) as (
+        gateway,
+        standing,
+    ):
+        usual.turns = [status(503, retry_after="0")] * 2
+        events = await gateway.stream("/v1/responses", {**body, "background": True, "stream": True})
+        found = events[-1]["response"]
+        assert (found["status"], found["model"]) == ("completed", STAND_IN)
+        assert [item["content"][0]["text"] for item in found["output"]] == ["second"]
+        assert (len(standing.received), len(gateway.model_requests)) == (2, 2), "the usual model is well by now"
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long, id="each byte"), pytest.param(90, id="few")])
