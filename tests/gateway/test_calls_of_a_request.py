@@ -30,6 +30,8 @@ FIRST_REQUESTS = 5
 FEWEST_REQUESTS = 5
 # Requests are asked until the count is as recorded: another is only needed where the machine was busy.
 MOST_REQUESTS = 40
+# Calls that stand-ins and deployments may add to a request which the usual model answers.
+UNUSED_CALLS = {"model with a stand-in": 10, "model with deployments": 20}
 LONG = "Tell me more!"
 PLAIN = {"model": MODEL, "input": "Hello?"}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello?"}]}
@@ -38,6 +40,8 @@ REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "streamed": ("/v1/responses", PLAIN | {"stream": True}),
     "chat completion": ("/v1/chat/completions", CHAT),
     "response of 500 tokens": ("/v1/responses", PLAIN | {"input": LONG}),
+    "model with a stand-in": ("/v1/responses", PLAIN | {"model": "with-stand-in"}),
+    "model with deployments": ("/v1/responses", PLAIN | {"model": "with-deployments"}),
     "MCP call": ("/v1/responses", PLAIN),
     "offer of few tools": ("/v1/responses", PLAIN),
     "offer of 1,000 tools": ("/v1/responses", PLAIN),
@@ -121,6 +125,10 @@ async def _count_all(folder: Path, recorded: Mapping[str, int]) -> dict[str, Cou
                 counts[kind] = await _count_calls(calls, gateway, kind, recorded.get(kind, 0))
             model.chunk, kind = 1, "response of 500 tokens"
             counts[kind] = await _count_calls(calls, gateway, kind, recorded.get(kind, 0))
+            model.chunk = None
+            await _add_models(gateway)
+            for kind in UNUSED_CALLS:
+                counts[kind] = await _count_calls(calls, gateway, kind, recorded.get(kind, 0))
         model = ScriptedModel(_answer_with_call)
         async with (
             FaultyMCPServer() as server,
@@ -141,6 +149,18 @@ async def _count_all(folder: Path, recorded: Mapping[str, int]) -> dict[str, Cou
                 offered = [len(request["tools"]) for request in gateway.model_requests]
                 assert (offered[-1] >= 1_000) is (fault is Fault.THOUSAND_TOOLS)
     return counts
+
+
+async def _add_models(gateway: RunningGateway) -> None:
+    """Serve the same model with a stand-in, and from two deployments."""
+    [entry] = orjson.loads(gateway.file.read_bytes())["models"]
+    llm, endpoint = entry["model"], {"endpoint": entry["model"]["endpoint"]}
+    other = {name: value for name, value in llm.items() if name != "endpoint"}
+    added = {
+        "with-stand-in": {**llm, "fallback": [{**llm, "name": "second"}]},
+        "with-deployments": {**other, "deployments": [endpoint, endpoint]},
+    }
+    assert await gateway.reload(models=[entry, *({"name": name, "model": model} for name, model in added.items())])
 
 
 def _record(counts: Mapping[str, Counter[str]]) -> dict[str, Any]:
@@ -179,6 +199,8 @@ async def test_no_request_takes_more_python_calls_than_recorded(
     found = await _count_all(tmp_path, recorded["total"])
     assert recorded["total"]["response of 500 tokens"] == recorded["total"]["response"]
     assert recorded["total"]["offer of 1,000 tools"] == recorded["total"]["offer of few tools"]
+    for kind, most in UNUSED_CALLS.items():
+        assert recorded["total"][kind] <= recorded["total"]["response"] + most
     changes: list[str] = []
     for index, (kind, calls) in enumerate(found.items()):
         before = Counter({name: numbers[index] for name, numbers in recorded["functions"].items() if numbers[index]})

@@ -69,6 +69,7 @@ class DeploymentMember(Member):
         self.weight = settings.weight
         self._requests = MinuteLimit(settings.requests_per_minute)
         self._tokens = MinuteLimit(settings.tokens_per_minute)
+        self._has_limits = settings.requests_per_minute is not None or settings.tokens_per_minute is not None
         # Tokens of the latest answer: a turn is expected to take as many.
         self._expected_tokens = 0.0
         self._open_turns: dict[int, list[float]] = {}
@@ -79,15 +80,21 @@ class DeploymentMember(Member):
 
     def find_wait(self, now: float) -> float:
         """Return the seconds until its limits have room for a request."""
+        if not self._has_limits:
+            return 0.0
         return max(self._requests.find_wait(1, now), self._tokens.find_wait(self._expected_tokens, now))
 
     def begin(self, request: ModelRequest, now: float) -> None:
         super().begin(request, now)
+        if not self._has_limits:
+            return
         self._requests.use(1, now)
         self._open_turns[id(request)] = self._tokens.use(self._expected_tokens, now)
 
     def end(self, request: ModelRequest, usage: Usage | None) -> None:
         super().end(request, usage)
+        if not self._has_limits:
+            return
         entry = self._open_turns.pop(id(request), None)
         if usage is not None:
             self._expected_tokens = float(usage.total_tokens)

@@ -13,7 +13,7 @@ got one: the first may be due to what was asked.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 
 from holodeck.lib import log
@@ -160,16 +160,25 @@ class Fallback(BatchingModel):
     def _record_output(self, member: Member, request: ModelRequest) -> None:
         member.record_output()
 
-    def _order(self, request: ModelRequest) -> Sequence[tuple[Member, ModelRequest]]:
-        """Return the models to ask, in order, with the request for each: that of the run, or those that do not rest.
+    def _order(self, request: ModelRequest) -> Iterable[tuple[Member, ModelRequest]]:
+        """Yield the models to ask, in order, with the request for each: that of the run, or those that do not rest.
 
-        If all of them rest, it is the one that wakes first. The usual model takes every request.
+        If all of them rest, it is the one that wakes first. The usual model takes every request. What is for a model
+        that is not asked is not built.
         """
-        able = [(member, sent) for member in self._members if (sent := member.build_request(request)) is not None]
         # None of them has the name where the configuration has changed while a durable run was in no process.
-        bound = [each for each in able if each[0].label == request.answered_by]
-        if bound:
-            return bound
-        now = self._clock()
-        awake = [each for each in able if each[0].rests_until <= now]
-        return awake or [min(able, key=lambda each: each[0].rests_until)]
+        for member in self._members:
+            if member.label == request.answered_by and (sent := member.build_request(request)) is not None:
+                yield member, sent
+                return
+        now, is_any_awake = self._clock(), False
+        for member in [each for each in self._members if each.rests_until <= now]:
+            if (sent := member.build_request(request)) is not None:
+                is_any_awake = True
+                yield member, sent
+        if is_any_awake:
+            return
+        for member in sorted(self._members, key=lambda each: each.rests_until):
+            if (sent := member.build_request(request)) is not None:
+                yield member, sent
+                return
