@@ -167,7 +167,7 @@ async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_pat
         await client.chat.completions.create(model=MODEL, messages=[*messages, answer, messages[1]], stop="\n")
         before, after = gateway.model_requests
         assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, messages)
-        expected = {"role": "assistant", "name": "helper", "content": "Hi."}
+        expected = {"role": "assistant", "name": "helper", "content": "Hi.", "reasoning_content": "Hm."}
         assert (after["stop"], after["messages"]) == (["\n"], [*messages, expected, messages[1]])
 
 

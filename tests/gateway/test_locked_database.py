@@ -32,8 +32,8 @@ async def test_a_gateway_logs_that_it_waits_for_a_locked_database_and_then_serve
             process = await start_gateway(file)
             assert process.stderr is not None
             try:
-                line = (await process.stderr.readline()).decode()
-                assert "storage.waiting" in line
+                while "storage.waiting" not in (line := (await process.stderr.readline()).decode()):
+                    assert line, "the gateway has ended"
                 assert f"Waiting for {tmp_path / name}, to which another process is writing, for up to 10 s." in line
                 other.execute("COMMIT")
                 assert "Serving demo" in (await process.stderr.readline()).decode()

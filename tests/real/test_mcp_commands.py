@@ -40,6 +40,6 @@ def test_a_person_looks_at_a_server_and_calls_its_tools(project: RealProject) ->
     saved = next((project.path / "pictures").iterdir())
     assert (saved.name, saved.read_bytes()[:4]) == ("everything-get-tiny-image-1.png", b"\x89PNG")
     wrong = _run(project, "call", "everything", "get-sum", '{"a": "x"}')
-    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.strip()
     assert _run(project, "doctor").returncode == 0
