@@ -54,7 +54,8 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path: Path) -> N
     weights = tmp_path / "w.gguf"
     weights.write_bytes(b"GGUF")
     code = f"""
-import asyncio, sys
+import asyncio, logging, sys
+logging.basicConfig()
 sys.modules["xllamacpp"] = None
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest

@@ -47,6 +47,7 @@ from holodeck import (
     ModelProvider,
     ModelRequest,
     ReasoningDelta,
+    StandInChosen,
     TextContent,
     TextDelta,
     ToolChoice,
