@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from holodeck_command import run_holodeck
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 
 TIMEOUT = 45.0  # for an event that comes at once on an idle machine
+KILLED_SECONDS = 1.0  # for a process that was killed to end; one that is left behind is reaped after two seconds
 NPX = {"command": "npx", "args": ["-y", "some-server"]}
 UVX = {"command": "uvx", "args": ["some-server"]}
 DOCKER = {"command": "docker", "args": ["run", "-i", "--rm", "some/server"]}
@@ -87,13 +89,16 @@ class MCPProject:
         assert select.select([self._uvx_pid_pipe], [], [], TIMEOUT)[0], "it did not start in time"
 
     def running_servers(self) -> list[int]:
-        """The processes of servers that are still there."""
+        """The processes of servers that are still there, once those that were killed had the time to end."""
         with suppress(BlockingIOError):
             self._uvx_pid_text += os.read(self._uvx_pid_pipe, 4096).decode()
         pids = [int(pid) for pid in self._uvx_pid_text.split()] + (
             read_pids(self._npx_pids) if self._npx_pids.exists() else []
         )
-        return [pid for pid in pids if is_running(pid)]
+        deadline = time.monotonic() + KILLED_SECONDS
+        while (running := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return running
 
     def close(self) -> None:
         os.close(self._uvx_pid_pipe)

@@ -7,6 +7,7 @@ gets one document, unless its turn has `Raw` steps, which are sent as they are.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
@@ -111,7 +112,7 @@ class ScriptedModel:
         try:
             yield server
         finally:
-            await server.stop()
+            await server.close()
 
     def next_turn(self, request: Any) -> list[Step]:
         """Return the steps of the next turn. Raises `ModelError` if there is none."""
@@ -239,6 +240,7 @@ class ScriptedServer:
         self._prompt_cache = prompt_cache
         self._runner: web.AppRunner | None = None
         self._port = 0
+        self._reserved: socket.socket | None = None
 
     @property
     def url(self) -> str:
@@ -255,8 +257,20 @@ class ScriptedServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
+        """Refuse connections from now on. The port stays reserved until `close`, so that no other program answers."""
+        await self.close()
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", self._port))
+
+    async def close(self) -> None:
+        """Stop the server, and release its port. Idempotent."""
         if self._runner is not None:
             await self._runner.cleanup()
+            self._runner = None
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
