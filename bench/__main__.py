@@ -23,6 +23,7 @@ NAMES = (
     "durability",
     "runs",
     "storage",
+    "keys",
     "console",
 )
 

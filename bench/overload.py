@@ -2,7 +2,8 @@
 
 First the rate that it carries, by clients that wait for their answers. Then requests come at a multiple of that rate,
 whether the earlier ones are answered or not, on connections that are open already; `/healthz` is asked five times a
-second by another process. The ratios count.
+second by another process. At last come large bodies, all at once, which make single turns of the event loop long. The
+ratios count.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
 
-from bench.gateway_targets import Target, run_holodeck
-from bench.http_load import LoadConnection, open_connections, run_load
+from bench.gateway_targets import KEY, Target, run_holodeck
+from bench.http_load import LoadConnection, encode_post, open_connections, run_load
 from bench.processes import ROOT, module_command, run_server
 from bench.table import print_table
 
@@ -32,6 +34,9 @@ AT_ONCE = 32
 CONNECTIONS = 4_000
 """Open connections, each with one request at a time. While all of them wait, requests count as unsent."""
 _CARRIED_REQUESTS = 1_500
+LARGE_BODIES = 100
+"""Bodies of 600 kB with 6,000 messages each: a tenth of a second of CPU for each, on a small machine."""
+_LARGE_MESSAGES = 6_000
 _TICK = 0.01
 # Answers that come after the load has ended are waited for, so that the next one finds an idle gateway.
 _REST_SECONDS = 60.0
@@ -41,7 +46,7 @@ _REST_SECONDS = 60.0
 class Outcome:
     """What came of the requests of one load."""
 
-    factor: float
+    load: str
     due: int = 0
     answered: int = 0
     """With 200, while the load lasted."""
@@ -94,27 +99,56 @@ async def overload(target: Target, idle: list[LoadConnection], rate: float, outc
         await asyncio.wait(tasks, timeout=_REST_SECONDS)
 
 
+async def send_large(target: Target, outcome: Outcome) -> None:
+    """Send large bodies on a connection each, at once."""
+    messages = [{"role": "user", "content": "word " * 20}] * _LARGE_MESSAGES
+    request = encode_post(target.url, "/v1/responses", {"model": "plain", "input": messages}, key=KEY)
+
+    async def send(connection: LoadConnection) -> None:
+        sent_at = time.perf_counter()
+        status = (await connection.send(request))[9:12].decode()
+        outcome.statuses[status] += 1
+        outcome.waits.append(time.perf_counter() - sent_at)
+        outcome.answered += status == "200"
+
+    outcome.due = LARGE_BODIES
+    async with open_connections(target.url, LARGE_BODIES) as connections:
+        await asyncio.gather(*map(send, connections))
+
+
+@asynccontextmanager
+async def probing(target: Target, outcome: Outcome) -> AsyncIterator[None]:
+    """Ask for the health of the gateway meanwhile."""
+    command = module_command("bench.health_probe", target.url)
+    probe = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+    yield
+    said, _ = await probe.communicate(b"\n")
+    outcome.probes = json.loads(said)
+    print(f"... {outcome.load}", file=sys.stderr)
+
+
 async def measure(target: Target, factors: list[float], seconds: float) -> tuple[float, list[Outcome]]:
     carried = await measure_rate(target)
     outcomes = []
     for factor in factors:
-        outcome = Outcome(factor=factor)
-        command = module_command("bench.health_probe", target.url)
-        async with open_connections(target.url, CONNECTIONS) as connections:
-            probe = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT)
+        outcome = Outcome(load=f"{factor:g}x")
+        async with open_connections(target.url, CONNECTIONS) as connections, probing(target, outcome):
             await overload(target, list(connections), carried * factor, outcome, seconds)
-            said, _ = await probe.communicate(b"\n")
-        outcome.probes = json.loads(said)
         outcomes.append(outcome)
-        print(f"... {factor:g} times", file=sys.stderr)
-    return carried, outcomes
+    large = Outcome(load="large")
+    async with probing(target, large):
+        await send_large(target, large)
+    return carried, [*outcomes, large]
 
 
 def _row(outcome: Outcome, carried: float, seconds: float) -> list[str]:
-    rate, waits = outcome.answered / seconds, sorted(outcome.waits) or [0.0]
+    waits = sorted(outcome.waits) or [0.0]
+    if outcome.load == "large":
+        seconds = waits[-1]
+    rate = outcome.answered / seconds
     others = " ".join(f"{status}:{count}" for status, count in outcome.statuses.items() if status != "200")
     return [
-        f"{outcome.factor:g}x",
+        outcome.load,
         f"{outcome.due / seconds:.0f}",
         f"{rate:.0f}",
         f"{rate / carried:.2f}",

@@ -111,7 +111,7 @@ async def measure_queries(folder: Path, rounds: int) -> list[list[str]]:
     """The time of each request at a gateway with this store, best and median."""
     file = folder / "gateway.yaml"
     keys = [
-        {"name": "root", "hash": hash_key(KEY), "admin": True},
+        {"name": "root", "hash": hash_key(KEY), "role": "operator"},
         {"name": "caller7", "hash": hash_key(f"{KEY}-7")},
     ]
     models = [{"name": "demo", "model": {"provider": "rehearsal"}}]

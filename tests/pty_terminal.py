@@ -65,9 +65,18 @@ class TypingTerminal:
         self._position = found + len(text)
         return between
 
-    def type_text(self, text: str) -> None:
+    def type_text(self, text: str | bytes) -> None:
         """Press keys; a line ends with a carriage return."""
-        os.write(self._master, text.encode())
+        os.write(self._master, text if isinstance(text, bytes) else text.encode())
+
+    @property
+    def has_echo(self) -> bool:
+        """Whether the terminal shows what is typed by itself, as a shell finds it after a command."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
+    def resize(self, *, columns: int) -> None:
+        """Change the width of the terminal, as a person does with its window."""
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
     async def wait_exit(self, *, within: float = TIMEOUT) -> int:
         """Wait for the end of the command and return its exit code."""

@@ -69,3 +69,12 @@ def test_storing_is_measured_on_both_databases() -> None:
 
 def test_an_option_without_a_measurement_is_refused() -> None:
     assert "one of: gateway" in _bench("--rounds=1").stderr
+
+
+@pytest.mark.long
+def test_revocations_are_measured_at_several_gateways_and_lists_with_many_keys() -> None:
+    done = _bench("keys", "--revocations=2", "--gateways=2", "--keys=60")
+    assert done.returncode == 0, done.stdout + done.stderr
+    revocations, lists = (line.split() for line in (done.stdout.splitlines()[2], done.stdout.splitlines()[-2]))
+    assert (revocations[0], revocations[-1]) == ("2", "0"), "none is accepted later than it is promised"
+    assert lists[0] == "60"

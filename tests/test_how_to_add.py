@@ -95,8 +95,8 @@ def command(name: str) -> None:
     click.echo(f"Hello, {name}.")
 """,
     )
-    row = '    "hello": ("holodeck.cli.commands.hello", "Greet a person."),'
-    package.add_line("cli/main.py", row, below="_COMMANDS: dict[str, tuple[str, str]] = {")
+    row = '        "hello": ("holodeck.cli.commands.hello", "Greet a person."),'
+    package.add_line("cli/main.py", row, below='    "Work": {')
     assert package.changes == documented_files("A command")
     done = package.run("hello", "Ada")
     assert (done.returncode, done.stdout, done.stderr) == (0, "Hello, Ada.\n", "")
@@ -130,14 +130,12 @@ async def test_a_route_is_a_method_with_its_declaration(package: PackageCopy) ->
 
 
 @async_test
-async def test_a_provider_is_two_rows(package: PackageCopy) -> None:
-    llm, registry = "models/llm.py", "providers/registry.py"
+async def test_a_provider_is_a_row(package: PackageCopy) -> None:
+    providers = "models/provider.py"
     async with ScriptedModel([say("Hello from Acme.")]).serve() as server:
-        package.add_line(llm, '    ACME = "acme"', below='    REHEARSAL = "rehearsal"')
-        row = '    Provider.ACME: ProviderSpec(key_variable="ACME_KEY", default_model="large"),'
-        package.add_line(llm, row, below="PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {")
-        row = f'    Provider.ACME: RegistryRow(build=chat_at("{server.url}")),'
-        package.add_line(registry, row, below="PROVIDERS: Mapping[Provider, RegistryRow] = {")
+        package.add_line(providers, '    ACME = "acme"', below='    REHEARSAL = "rehearsal"')
+        row = f'    Provider.ACME: _service("Acme", "{server.url}", "ACME_KEY", "large"),'
+        package.add_line(providers, row, below="PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {")
         assert package.changes == documented_files("A model provider")
         made = await asyncio.to_thread(package.run, "init", ".", "--model", "acme")
         assert made.returncode == 0, made.stderr

@@ -45,7 +45,7 @@ PARSERS_OF_OWN_JSON = {
         "gateway/runs/run_trace.py",
         "gateway/server/http_protocol.py",
         "gateway/wire/compaction_item.py",
-        "gateway/wire/request/sealed_input.py",
+        "gateway/wire/request/parsed_input.py",
         "gateway/wire/response/sent_events.py",
         "lib/extras.py",
         "lib/json/schema_worker.py",

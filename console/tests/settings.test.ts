@@ -43,18 +43,18 @@ test("settings read like the file", () => {
 });
 
 test("a key has only what was entered", () => {
-  const empty = { name: " ann ", isOperator: false, scope: {}, limits: {}, amount: "", period: "month" };
+  const empty = { name: " ann ", role: "", scope: {}, limits: {}, amount: "", period: "month", expires: "" };
   assert.deepEqual(buildBody(empty), { name: "ann" });
   const full = {
     ...empty,
-    isOperator: true,
+    role: "operator",
     scope: { models: "small-*, !small-x", tools: " " },
     limits: { requests_per_minute: "5", sockets: "many" },
     amount: "2.5",
   };
   assert.deepEqual(buildBody(full), {
     name: "ann",
-    admin: true,
+    role: "operator",
     allow: { models: ["small-*", "!small-x"] },
     limits: { requests_per_minute: 5, sockets: "many" },
     budget: { amount: 2.5, period: "month" },
@@ -64,8 +64,9 @@ test("a key has only what was entered", () => {
 test("what a key may is a line", () => {
   assert.equal(describeScope(null), "everything");
   assert.equal(describeScope({ models: ["a", "b"], servers: [] }), "models: a, b; servers: none");
-  const rest = { id: null, old_hash_expires: null, spending: null };
-  const key = { object: "key" as const, name: "", admin: false, allow: null, ...rest };
+  const times = { expires: null, paused: false, old_hash_expires: null, made_at: null, last_used_at: null };
+  const rest = { id: null, ...times, spending: null, caller_id: "key:ann", source: "store" as const, made_by: null };
+  const key = { object: "key" as const, name: "", role: null, allow: null, ...rest };
   assert.equal(describeLimits({ ...key, limits: null, budget: null }), "as for all");
   assert.equal(
     describeLimits({ ...key, limits: { in_flight: 3, sockets: null }, budget: { amount: 2, period: "day" } }),

@@ -23,6 +23,7 @@ function row(start: number, more: Partial<UsageRow>): UsageRow {
     cache_write_tokens: 0,
     output_tokens: 0,
     reasoning_tokens: 0,
+    estimated_tokens: 0,
   };
   const none = { seconds_p50: null, seconds_p95: null, first_token_seconds_p50: null, first_token_seconds_p95: null };
   return { start_time: start, end_time: start + 60, ...zero, tool_calls: 0, cost: null, ...none, ...more };
@@ -64,6 +65,12 @@ test("tools have the names of their servers", () => {
     listTotals(data, "tool").map(({ name, tool_calls: calls }) => `${name} ${calls}`),
     ["sums add 2", "a add 1"],
   );
+});
+
+test("tokens that are estimated are added up apart", () => {
+  const data = [row(0, { output_tokens: 7, estimated_tokens: 7 }), row(60, { output_tokens: 5, estimated_tokens: 2 })];
+  const [total] = listTotals(data, null);
+  assert.deepEqual([total?.output_tokens, total?.estimated_tokens], [12, 9]);
 });
 
 test("the cost of a group without prices is unknown, not zero", () => {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from generate.markdown import NOTICE, code, join_blocks, table
 from holodeck.lib.environment import ENVIRONMENT
-from holodeck.tools.mcp.transports import child_environment
+from holodeck.models.provider import PROVIDER_SPECS
+from holodeck.tools.mcp.transports import stdio
 
 _INTRO = """\
 You can set these variables in the shell, in a container or in a service file. A file refers to any other variable by
@@ -15,9 +16,19 @@ A server that HoloDeck starts does not see your whole environment, because that 
 its `env` and `envFile`, and inherits only these:"""
 
 
+_MODEL_KEYS = """\
+A variable is used if the file has no `api_key`, and only the provider's own hosts get its key."""
+
+
 def build_page() -> str:
     """Return the page."""
-    sections = [
+    keys = [
+        (code(spec.key_variable), f"Key for {code(f'provider: {provider}')}")
+        for provider, spec in PROVIDER_SPECS.items()
+        if spec.key_variable
+    ]
+    sections = ["## Keys of models", _MODEL_KEYS, table(("Variable", "Meaning"), keys)]
+    sections += [
         block
         for title, variables in ENVIRONMENT.items()
         for block in (
@@ -32,10 +43,10 @@ def build_page() -> str:
 
 
 def _inherited_blocks() -> list[str]:
-    names = sorted(child_environment._INHERITED)
-    any_case = sorted(child_environment._INHERITED_IN_ANY_CASE)
-    prefixes = sorted({*child_environment._PREFIXES, child_environment._NPM_PREFIX})
-    marks = ", ".join(code(mark) for mark in sorted(child_environment._SECRET_MARKS))
+    names = sorted(stdio._INHERITED)
+    any_case = sorted(stdio._INHERITED_IN_ANY_CASE)
+    prefixes = sorted({*stdio._PREFIXES, stdio._NPM_PREFIX})
+    marks = ", ".join(code(mark) for mark in sorted(stdio._SECRET_MARKS))
     return [
         "## What MCP servers inherit",
         _CHILDREN,

@@ -62,7 +62,7 @@ You can rely on this order:
 - `response.in_progress` comes again in a durable background response when a turn begins anew: its model broke off in
   the middle of an answer, or its gateway died. Items that the `response` in this event does not have are void: those
   that had begun end with the status `incomplete`, and are not in the output at the end. If the gateway dies a moment
-  after that, the event may be missing, and an `output_index` may be announced again, with another item.
+  after that, the event comes later: before the next turn, or at the end. No `output_index` is announced twice.
 - One of `response.completed`, `response.incomplete` and `response.failed` is the last event. It has the whole response.
   After it, `data: [DONE]` ends the stream. (Only a background response that cannot be stored ends with `error`.)
 - If a stream ends without `data: [DONE]`, the connection was cut: the response may be going on.

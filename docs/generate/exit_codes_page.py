@@ -9,7 +9,6 @@ import click
 
 from generate.cli_page import walk_commands
 from generate.markdown import NOTICE, code, join_blocks, slug, table
-from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
 from holodeck.cli.main import cli
 from holodeck.cli.output.follow_run import EXIT_CODES
 
@@ -26,7 +25,7 @@ _COLUMNS = ("0", "1", "2", "3")
 
 def build_page() -> str:
     """Return the page."""
-    common = [*_parse_codes(cli).items(), (str(EXIT_INTERRUPTED), "interrupted by Ctrl-C")]
+    common = list(_parse_codes(cli).items())
     own = [
         (_link(ctx.command_path), *(codes.get(number, "-") for number in _COLUMNS))
         for ctx in walk_commands()

@@ -38,6 +38,7 @@ _FILES = {
     "answer.schema.json": '{"type": "object"}\n',
     "tools/prices.py": 'def price(product: str) -> float:\n    """Price of a product in euros."""\n    return 1.0\n',
     "data/welcome.md": "Welcome.\n",
+    "librarian.yaml": "name: librarian\n",
     "server.env": "LOG_LEVEL=debug\n",
     "client.pem": "a key\n",
     "assertion.jwt": "a token\n",
@@ -48,6 +49,8 @@ _FILES = {
 _SHARED_BY_FILES = (
     "LLM",
     "Price",
+    "LongPromptPrices",
+    "TierPrices",
     "Deployment",
     "MCPTool",
     "Approval",
@@ -326,6 +329,11 @@ class _SampleLoader:
         path.write_text(text, encoding="utf-8")
         if self.kind == "gateway":
             read_gateway(path, environ=_VARIABLES, home=self._folder)
+        elif group.model == "AgentTool" and "agent" in mapping:
+            # It names an agent of the gateway that serves the file.
+            gateway = self._folder / "gateway.yaml"
+            gateway.write_text("agents: [{file: agent.yaml}, {file: librarian.yaml}]\n", encoding="utf-8")
+            read_gateway(gateway, environ=_VARIABLES, home=self._folder)
         else:
             read_agent(self._folder / "agent.yaml", environ=_VARIABLES, home=self._folder)
 

@@ -47,7 +47,7 @@ _RULES = """\
 ## Rules for all routes
 
 - **Keys.** Send `Authorization: Bearer KEY`. The gateway above has no keys, so it accepts requests of this machine
-  without one. Routes under `/v1/mcp/servers` and `/metrics` need an operator's key. `/healthz`, `/readyz`,
+  without one. Routes that need a key with a role say so. `/healthz`, `/readyz`,
   `/openapi.json`, `/v1/mcp/login/callback` and those under `/.well-known` need none.
 - **Bodies** are JSON, with `content-type: application/json`. A field that is null counts as one that is left out. A
   field that is not listed here is refused by its name, so that a misspelt one has no silent effect.
@@ -76,6 +76,7 @@ curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/console/$file""",
 JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
   -d '{"model": "demo", "input": "Hello", "background": true}' | grep -o 'resp_[0-9a-f]*' | head -n 1)
 curl -s -X POST localhost:8080/v1/responses/$JOB/cancel | python3 -m json.tool""",
+    "cancelRun": "curl -s -X POST localhost:8080/v1/runs/$RUN/cancel | python3 -m json.tool",
     "getRun": """\
 RUN=$(curl -s localhost:8080/v1/runs | grep -o 'resp_[0-9a-f]*' | head -n 1)
 curl -s localhost:8080/v1/runs/$RUN | python3 -m json.tool""",
@@ -114,6 +115,7 @@ _SHOWN_LINES = {
     "listRuns": 8,
     "getRun": 5,
     "getRunTrace": 5,
+    "cancelRun": 5,
     "getUsage": 2,
 }
 # Connects to what others show, or deletes it.
@@ -127,8 +129,8 @@ _NO_PROVIDER = (
 _NO_SESSION = '{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"The header Mcp-Session-Id is missing"}}'
 _NO_KEYS = """\
 {"error":{"message":"This gateway has no keys: everything on this machine may use it. Make the first key at its \
-terminal, with 'holodeck keys create ops --admin -f gateway.yaml'.","type":"invalid_request",\
-"code":"not_changeable","param":null}}"""
+terminal, with 'holodeck keys create ops --role operator -f gateway.yaml'.","type":"invalid_request",\
+"code":"no_keys","param":null}}"""
 _NOT_WITHHELD = """\
 {"error":{"message":"The tool 'create_entities' is not withheld, or not as you have seen it. Look at it again.",\
 "type":"invalid_request","code":"tool_changed","param":"tools.create_entities"}}"""
@@ -150,7 +152,7 @@ _REPLIES = {
     "getLogin": _NO_LOGIN_STARTED,
     "cancelLogin": _NO_LOGIN_STARTED,
     "receiveLogin": "400",
-    "listKeys": '{"object":"list","data":[]}',
+    "listKeys": '{"object":"list","data":[],"has_more":false}',
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
     "updateKey": _NO_KEYS,

@@ -79,6 +79,8 @@ _HTTP = {"name": "tickets", "type": "mcp", "transport": "http", "url": "https://
 _SERVER = {"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}
 _OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
 
+_PRICE = {"input": 0.25, "output": 2}
+
 
 _PRICED = [{"name": "small", "model": {"provider": "rehearsal", "price": {"input": 0, "output": 0}}}]
 
@@ -132,9 +134,30 @@ AGENT_GROUPS = (
         model="Price",
         path="model.price.",
         title="The price of a model",
-        about="Per million tokens. Providers change their prices: HoloDeck knows none by itself.",
+        about="Per million tokens. It wins over the price table that comes with HoloDeck: see `holodeck prices`.",
         file=_agent(model={**_OPENAI, "price": {"input": 0.25, "output": 2}}),
         at=("model", "price"),
+    ),
+    Group(
+        model="LongPromptPrices",
+        path="model.price.long_prompts[].",
+        title="The price of long prompts",
+        about="Prices of a whole turn whose prompt has more tokens than `above`, its output included.",
+        file=_agent(
+            model={
+                **_OPENAI,
+                "price": {**_PRICE, "long_prompts": [{"above": 200_000, "input": 0.5, "output": 3}]},
+            }
+        ),
+        at=("model", "price", "long_prompts", 0),
+    ),
+    Group(
+        model="TierPrices",
+        path="model.price.service_tiers.NAME.",
+        title="The price of a service tier",
+        about="Prices of turns for which the provider reports this tier.",
+        file=_agent(model={**_OPENAI, "price": {**_PRICE, "service_tiers": {"flex": {"input": 0.125, "output": 1}}}}),
+        at=("model", "price", "service_tiers", "flex"),
     ),
     Group(
         model="Deployment",
@@ -217,6 +240,15 @@ AGENT_GROUPS = (
         title="Keys of a Python function",
         about="An entry with `type: function` is a function of your project.",
         file=_agent(tools=[{"name": "price", "type": "function", "file": "tools/prices.py", "function": "price"}]),
+        at=("tools", 0),
+    ),
+    Group(
+        model="AgentTool",
+        path="tools[].",
+        variant="agent",
+        title="Keys of another agent",
+        about="An entry with `type: agent` is another agent, which the model may ask.",
+        file=_agent(tools=[{"name": "ask_librarian", "type": "agent", "file": "librarian.yaml"}]),
         at=("tools", 0),
     ),
     Group(

@@ -13,6 +13,7 @@ from generate import (
     exit_codes_page,
     file_page,
     http_api_page,
+    providers_page,
     python_page,
     request_fields_page,
 )
@@ -29,6 +30,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/gateway-file.md": file_page.build_gateway_page,
     "reference/http-api.md": http_api_page.build_page,
     "reference/http-objects.md": http_api_page.build_objects_page,
+    "reference/providers.md": providers_page.build_page,
     "reference/python.md": python_page.build_page,
     "reference/request-fields.md": request_fields_page.build_page,
 }

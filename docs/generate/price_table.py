@@ -1,11 +1,13 @@
 """Writes the price table of the package from the data of `genai-prices` (MIT): `make prices`.
 
-A price is that of the day, of the usual service tier, and of prompts that are not so long that they cost more.
+A price is that of the day, with those of long prompts and of service tiers where the data has them. Of a model whose
+price depends on the hour it is the highest.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module, metadata
@@ -27,6 +29,8 @@ _KINDS = {
     "cache_write_1h": "cache_write_1h_mtok",
     "output": "output_mtok",
 }
+# Tiers that a provider may report for a turn. `batch` is that of an API for files of requests.
+_TIERS = frozenset({"flex", "priority", "scale", "fast", "ultrafast", "batch"})
 
 
 def _build_pattern(clause: Any) -> str:
@@ -49,17 +53,57 @@ def _build_pattern(clause: Any) -> str:
     raise TypeError(f"unknown clause {clause!r}")
 
 
-def _find_amount(value: Any) -> float | None:
-    amount = getattr(value, "base", value)
-    return float(amount) if isinstance(amount, Decimal) else None
+def _find_amount(value: Any, prompt_tokens: int) -> float | None:
+    """Return the amount for a prompt of so many tokens."""
+    if hasattr(value, "base"):
+        exceeded = [tier.price for tier in value.tiers if prompt_tokens > tier.start]
+        value = exceeded[-1] if exceeded else value.base
+    return float(value) if isinstance(value, Decimal) else None
+
+
+def _list_amounts(prices: Mapping[str, Any], prompt_tokens: int = 0) -> dict[str, Any]:
+    found = {name: _find_amount(prices.get(key), prompt_tokens) for name, key in _KINDS.items()}
+    return {name: amount for name, amount in found.items() if amount is not None}
+
+
+def _build_tier(prices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the prices of one service tier, with those of its long prompts."""
+    starts = {tier.start for key in _KINDS.values() for tier in getattr(prices.get(key), "tiers", ())}
+    longer = [{"above": start, **_list_amounts(prices, start + 1)} for start in sorted(starts)]
+    return _list_amounts(prices) | ({"long_prompts": longer} if longer else {})
+
+
+def _find_prices(model: Any, now: datetime) -> tuple[Any, bool]:
+    """Return the prices of a day, and whether they are the highest of several hours."""
+    if not isinstance(model.prices, list):
+        return model.prices, False
+    hours = [now.replace(hour=hour) for hour in range(24)]
+    found = [model.get_prices(hour) for hour in hours]
+    highest = max(found, key=lambda each: _find_amount(each.output_mtok, 0) or 0.0)
+    return highest, any(each != highest for each in found)
 
 
 def _build_row(model: Any, now: datetime) -> list[Any] | None:
-    prices = model.get_prices(now)
-    found = {name: _find_amount(getattr(prices, key)) for name, key in _KINDS.items()}
-    if found["input"] is None or found["output"] is None:
+    prices, is_highest = _find_prices(model, now)
+    usual = vars(prices)
+    amounts = _build_tier(usual)
+    if "input" not in amounts or "output" not in amounts:
         return None
-    return [_build_pattern(model.match), {name: amount for name, amount in found.items() if amount is not None}]
+    tiers: dict[str, Any] = {}
+    for variant in model.price_variants or ():
+        name = _find_tier(variant.when)
+        if name in _TIERS and (variant.constraint is None or variant.constraint.active(now)):
+            own = {key: value for key, value in vars(variant.prices).items() if value is not None}
+            tiers[name] = _build_tier({**usual, **own})
+    tiers = {name: tier for name, tier in tiers.items() if tier != amounts}
+    row = [_build_pattern(model.match), amounts | ({"service_tiers": tiers} if tiers else {})]
+    return [*row, "highest"] if is_highest else row
+
+
+def _find_tier(when: Mapping[str, str]) -> str | None:
+    """Return the service tier that a condition is about. None: it is about something else as well."""
+    key, value = next(iter(when.items()))
+    return value if len(when) == 1 and key in ("service_tier", "speed", "processing") else None
 
 
 def write_table() -> None:

@@ -19,6 +19,8 @@ import holodeck
 import holodeck.testing
 from generate.markdown import NOTICE, code, fence, join_blocks, slug, table
 from generate.python_examples import EXAMPLES, INTRO, NAMES_IN_EXAMPLES, OTHER_MEANINGS
+from generate.python_examples.example import Example
+from generate.python_sections import SECTIONS, Section, require_one_section
 from holodeck.config.json_schema import without_example
 from holodeck.testing import Fault
 
@@ -31,12 +33,13 @@ def build_page() -> str:
     """Return the page."""
     blocks = ["# Python", NOTICE, INTRO]
     for module in (holodeck, holodeck.runs, holodeck.testing):
-        blocks += [f"## {_public_name(module)}", (inspect.getdoc(module) or "").partition("\n")[0]]
-        blocks.append(table(("Name", "What it is"), _overview(module)))
-        for example in EXAMPLES[_public_name(module)]:
+        require_one_section(SECTIONS, module)
+    for section in SECTIONS:
+        blocks += [f"## {section.title}", section.about, table(("Name", "What it is"), _overview(section))]
+        for example in _examples_of(section):
             blocks += [f"### {example.title}", example.about, fence(example.code, "python"), fence(example.output)]
-        for name in _names_of(module):
-            blocks += [f"### `{name}`", *_name_blocks(module, name)]
+        for name in section.names:
+            blocks += [f"### `{name}`", *_name_blocks(section.module, name)]
     blocks.append("See also: [agent file](agent-file.md), [exit codes](exit-codes.md), [glossary](../glossary.md).")
     return join_blocks(blocks)
 
@@ -46,19 +49,19 @@ def _public_name(module: ModuleType) -> str:
     return "holodeck.runs" if module is holodeck.runs else module.__name__
 
 
-def _names_of(module: ModuleType) -> list[str]:
-    """Return the public names: constants, classes, then the others."""
-    return sorted(module.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+def _examples_of(section: Section) -> list[Example]:
+    """Return the examples whose first name is in the section."""
+    return [each for each in EXAMPLES[_public_name(section.module)] if each.names[0] in section.names]
 
 
-def _overview(module: ModuleType) -> Iterator[tuple[str, str]]:
-    for name in _names_of(module):
-        yield f"[{code(name)}](#{_anchor(module, name)})", _first_sentence(_meaning(module, name))
+def _overview(section: Section) -> Iterator[tuple[str, str]]:
+    for name in section.names:
+        yield f"[{code(name)}](#{_anchor(section, name)})", _first_sentence(_meaning(section.module, name))
 
 
-def _anchor(module: ModuleType, name: str) -> str:
+def _anchor(section: Section, name: str) -> str:
     """Return the anchor of a name's heading. Headings that differ only in case are numbered, as `Tool` and `tool`."""
-    names = _names_of(module)
+    names = section.names
     number = sum(slug(each) == slug(name) for each in names[: names.index(name)])
     return f"{slug(name)}-{number}" if number else slug(name)
 

@@ -35,8 +35,10 @@ def record(command: str) -> str:
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
     environ = {**os.environ, "TERM": "xterm-256color", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    # The live view moves the cursor up, which lines of text cannot show. An answer without Markdown looks the same.
+    plain = ["--plain"] if command.startswith("holodeck run ") else []
     with subprocess.Popen(
-        shlex.split(command), stdin=terminal, stdout=terminal, stderr=terminal, cwd=ROOT, env=environ
+        [*shlex.split(command), *plain], stdin=terminal, stdout=terminal, stderr=terminal, cwd=ROOT, env=environ
     ) as process:
         os.close(terminal)
         written = b""

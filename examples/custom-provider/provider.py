@@ -23,7 +23,7 @@ class ShoutingModel:
 
 
 async def main() -> None:
-    async with holodeck.load_agent("agent.yaml", model=ShoutingModel()) as agent:
+    async with holodeck.Agent.from_file("agent.yaml", model=ShoutingModel()) as agent:
         result = await agent.run("good morning")
         print(result.status, result.text)
 

@@ -8,7 +8,7 @@ import holodeck
 
 
 async def main(question: str) -> int:
-    async with holodeck.load_agent(Path(__file__).parent / "agent.yaml") as agent:
+    async with holodeck.Agent.from_file(Path(__file__).parent / "agent.yaml") as agent:
         async for event in agent.stream(question):
             if event.type == "tool.started":
                 print(f"... {event.name}", file=sys.stderr)

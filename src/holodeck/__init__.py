@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RunContext,
     )
     from holodeck.agents.sessions import Session, SessionInfo
+    from holodeck.agents.tools.agent_tool import AgentTool
     from holodeck.agents.tools.function_tool import Tool, tool
     from holodeck.agents.tools.mcp_server import MCPServer, ServerInfo
     from holodeck.agents.tools.server_options import LogMessage, RemoteOptions, ServerOptions, StdioOptions
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from holodeck.models.auth import OAuthAuthorizationCode, OAuthClientCredentials
     from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
     from holodeck.models.events import (
+        AgentProgressed,
         CallAdded,
         Event,
         Failure,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         MissingServer,
         ReasoningAdded,
         RunFinished,
+        RunNoticed,
         RunResult,
         RunStarted,
         StandInAnswered,
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
         ToolFinished,
         ToolProgressed,
         ToolStarted,
+        TurnCut,
         TurnFinished,
         TurnStarted,
     )
@@ -130,6 +134,8 @@ __all__ += ["Session"]
 _find_in("holodeck.agents.sessions")
 __all__ += ["SessionInfo"]
 _find_in("holodeck.agents.sessions")
+__all__ += ["AgentTool"]
+_find_in("holodeck.agents.tools.agent_tool")
 __all__ += ["Tool", "tool"]
 _find_in("holodeck.agents.tools.function_tool")
 __all__ += ["MCPServer", "ServerInfo"]
@@ -167,6 +173,7 @@ _find_in("holodeck.models.auth")
 __all__ += ["AudioContent", "BinaryContent", "ContentBlock", "ImageContent", "TextContent"]
 _find_in("holodeck.models.content")
 __all__ += [
+    "AgentProgressed",
     "CallAdded",
     "Event",
     "Failure",
@@ -174,6 +181,7 @@ __all__ += [
     "MissingServer",
     "ReasoningAdded",
     "RunFinished",
+    "RunNoticed",
     "RunResult",
     "RunStarted",
     "StandInAnswered",
@@ -181,6 +189,7 @@ __all__ += [
     "ToolFinished",
     "ToolProgressed",
     "ToolStarted",
+    "TurnCut",
     "TurnFinished",
     "TurnStarted",
 ]

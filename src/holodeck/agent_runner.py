@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,16 @@ from holodeck.lib.ids import MakeId, new_id
 from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import Item, text_message
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
-from holodeck.models.tool import FunctionTool
+from holodeck.models.tool import AgentTool, FunctionTool
 from holodeck.providers.base import ModelProvider
+from holodeck.tools.agents import AskedAgent, NestedAgents, build_agent_spec
 from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calling_run import CallingRun
 from holodeck.tools.calls import Approver
-from holodeck.tools.executor import ToolExecutor
+from holodeck.tools.executor import ToolCall, ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
@@ -60,11 +64,12 @@ class AgentRunner:
         functions: ToolExecutor,
         mcp: MCPExecutor,
         folder: Path,
+        asked: Sequence[tuple[AgentTool, AgentRunner]] = (),
         approver: Approver | None = None,
         make_id: MakeId = new_id,
         is_offline: bool = False,
     ) -> None:
-        """`approver`: asks a person for approvals; None: they are refused.
+        """`asked`: agents that it may ask, and owns. `approver`: asks a person for approvals; None: they are refused.
 
         `make_id`: makes the ids of runs and items. `is_offline`: no process is started, also for checks.
         """
@@ -73,6 +78,8 @@ class AgentRunner:
         self.model = model
         self.mcp = mcp
         self.functions = functions
+        self.asked = tuple(asked)
+        self._agents = NestedAgents([runner.build_asked(tool) for tool, runner in asked])
         self._approver = approver
         self._reader = ResultReader()
         self._resources = ResourceReader(self.mcp)
@@ -109,13 +116,14 @@ class AgentRunner:
         steps: Steps | None = None,
         interceptor: RunInterceptor | None = None,
         is_streamed: bool = True,
+        caller: CallingRun | None = None,
     ) -> Run:
         """Build a run, which starts nothing.
 
         `history`: items before the question. `functions`: tools that the caller runs itself; a call of one ends the
         run. `limits`: without turns, those of the agent file. `steps`: carries out the steps of a durable run.
         `is_streamed`: False if nothing reads the deltas. Those of a run that is durable, or that may be stopped by the
-        time, are its result so far.
+        time, are its result so far. `caller`: the run that waits for this one; without an interceptor, its rules hold.
         """
         items = (text_message("user", question),) if isinstance(question, str) else tuple(question)
         limits = limits or RunLimits()
@@ -133,13 +141,13 @@ class AgentRunner:
             max_tokens=limits.tokens,
             max_cost=limits.cost,
             max_seconds=limits.seconds,
-            price=self.config.model.effective_price,
-            stand_in_prices=self.config.model.stand_in_prices,
+            prices=self.config.model.prices,
             make_id=self.make_id,
             on_start=None if interceptor is None else partial(interceptor.start, items),
+            caller=caller,
         )
         model: ModelProvider = self.model
-        executors: Sequence[ToolExecutor] = [self.functions, self.mcp]
+        executors: Sequence[ToolExecutor] = [self.functions, *([self._agents] if self.asked else []), self.mcp]
         if interceptor is not None:
             model, executors = interceptor.wrap_model(model), interceptor.wrap_executors(executors)
         toolbox = Toolbox(
@@ -149,8 +157,17 @@ class AgentRunner:
             reader=self._reader,
             resources=self._resources,
             approver=self._approver if interceptor is None else interceptor,
+            pipeline=caller.pipeline if caller is not None and interceptor is None else None,
         )
         return Run(request, model, toolbox, steps)
+
+    def build_asked(self, tool: AgentTool) -> AskedAgent:
+        """Build the agent as a tool of another one, which is open while that is."""
+        spec = build_agent_spec(self.name, self.config.description, name=tool.name, description=tool.description)
+        return AskedAgent(agent=self.name, spec=spec, open_stream=self._answer_call)
+
+    def _answer_call(self, question: str, call: ToolCall) -> AsyncGenerator[Event, None]:
+        return self.stream(question, is_streamed=call.run is None or call.run.is_streamed, caller=call.run)
 
     def _build_first_request(
         self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool, run_id: str
@@ -166,9 +183,17 @@ class AgentRunner:
         )
         return config.model.complete_request(request)
 
+    async def use_model(self, settings: LLM, model: ModelProvider) -> None:
+        """Ask this model from the next run on. The one before is closed: no run may be going on."""
+        before, self.model = self.model, model
+        self.config = self.config.model_copy(update={"model": settings})
+        await before.close()
+
     def find_route(self, name: str) -> ToolRoute | None:
         """Return the target of a call of this name; None for a function of the project, which takes precedence."""
-        is_function = any(isinstance(tool, FunctionTool) and tool.name == name for tool in self.config.tools)
+        is_function = any(
+            isinstance(tool, FunctionTool | AgentTool) and tool.name == name for tool in self.config.tools
+        )
         return None if is_function else self.mcp.find_route(name)
 
     def forget(self) -> None:
@@ -178,11 +203,12 @@ class AgentRunner:
 
     async def close(self) -> None:
         """Close every server and connection, in bounded time. May be called twice."""
-        try:
+        async with AsyncExitStack() as rest:
+            for _, runner in self.asked:
+                rest.push_async_callback(runner.close)
+            rest.push_async_callback(self.model.close)
+            rest.push_async_callback(self._checker.close)
             await self.mcp.close()
-        finally:
-            await self._checker.close()
-            await self.model.close()
 
     async def __aenter__(self) -> Self:
         return self

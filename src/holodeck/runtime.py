@@ -46,6 +46,8 @@ class People:
     """Callbacks that ask a person while an agent runs. A question without its callback is answered with no."""
 
     approve: AskPerson | None = None
+    approved: tuple[str, ...] = ()
+    """Names or globs of tools whose calls are approved without a question."""
     elicit: Elicitor | None = None
 
 
@@ -132,39 +134,54 @@ def build_runner(
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
     agent, folder = loaded.agent, loaded.path.parent
-    approve, elicit = (people.approve, people.elicit) if people else (None, None)
+    people = people or People()
     environ = os.environ if environ is None else environ
     track = find_track()
     if track is not None:
         track.set_agent(loaded.path)
-    provider = (
-        _enforce_format(model, find_output_problem)
-        if model
-        else open_model(agent.model, environ, find_problem=find_output_problem)
+    if model is None:
+        provider = open_model(agent.model, environ, find_problem=find_output_problem)
+    else:
+        provider = _enforce_format(model, find_output_problem)
+    build = partial(
+        build_runner,
+        environ=environ,
+        people=people,
+        callbacks=callbacks,
+        discovery_timeout=discovery_timeout,
+        revives=revives,
+        tells_causes=tells_causes,
     )
-    sampling = create_sampling_handler(provider)
-
-    def callbacks_for(server: str) -> Callbacks:
-        return replace(
-            callbacks or Callbacks(), sampling=sampling, elicitation=partial(elicit, server) if elicit else None
-        )
-
-    servers = [
-        open_server(item, callbacks=callbacks_for(item.tool.name), tells_causes=tells_causes)
-        for item in loaded.tools
-        if isinstance(item.tool, MCPTool) and item.tool.enabled
-    ]
+    callbacks = replace(callbacks or Callbacks(), sampling=create_sampling_handler(lambda: runner.model))
+    servers = _open_servers(loaded, callbacks, people.elicit, tells_causes=tells_causes)
     functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
-    return AgentRunner(
+    runner = AgentRunner(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder, {folder / path: digest for path, digest in loaded.code.items()}),
-        approver=None if approve is None else TerminalApprover(approve),
+        approver=TerminalApprover(people.approve, people.approved) if people.approve or people.approved else None,
         mcp=MCPExecutor(servers, discovery_timeout=discovery_timeout, can_revive=revives),
+        asked=[(each, build(loaded.agents[each.name])) for each in agent.asked_agents if each.name in loaded.agents],
         folder=folder,
         make_id=new_id if track is None else track.make_id,
         is_offline=track is not None and track.is_replay,
     )
+    return runner
+
+
+def _open_servers(
+    loaded: LoadedAgent, callbacks: Callbacks, elicit: Elicitor | None, *, tells_causes: bool
+) -> list[MCPPlugin]:
+    """Build the MCP servers of an agent. `elicit`: answers their questions."""
+    return [
+        open_server(
+            item,
+            callbacks=replace(callbacks, elicitation=partial(elicit, item.tool.name) if elicit else None),
+            tells_causes=tells_causes,
+        )
+        for item in loaded.tools
+        if isinstance(item.tool, MCPTool) and item.tool.enabled
+    ]
 
 
 def read_servers(
@@ -198,6 +215,16 @@ def read_servers(
     if is_gateway(Path(text), text):
         return load_gateway_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
+
+
+def read_server_dictionary(servers: Mapping[str, Any], folder: Path) -> LoadedServers:
+    """Read the MCP servers of a program's dictionary, in the form of `mcp.json`. `folder`: where paths start."""
+    from holodeck.config.mcp_json.loader import load_server_entries
+    from holodeck.config.yaml_reader import Document
+
+    value = dict(servers) if "mcpServers" in servers or "servers" in servers else {"mcpServers": dict(servers)}
+    document = Document(file="the dictionary", value=value)
+    return _allow_unsafe_args(load_server_entries(document, folder / "mcp.json", os.environ, folder))
 
 
 def _allow_unsafe_args(loaded: LoadedServers) -> LoadedServers:

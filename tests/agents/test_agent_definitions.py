@@ -22,6 +22,7 @@ from holodeck import (
     ConfigError,
     FunctionCall,
     FunctionCallOutput,
+    Hooks,
     ImageLink,
     MCPServer,
     Message,
@@ -368,8 +369,8 @@ async def test_messages_of_openai_programs_are_accepted_as_history_and_as_questi
     [
         ([{"content": "I am Ada."}], r"\[0\] is a dict without a 'role'.*history=result.history"),
         ([("user", "I am Ada.")], r"\[0\] is a tuple.*history=result.history"),
-        ({"role": "user", "content": "I am Ada."}, "is a dict: give a list of items"),
-        (5, "is a int: give a list of items"),
+        ({"role": "user", "content": "I am Ada."}, "is a dict: give a"),
+        (5, "is an int: give a"),
         ([{"role": "user"}], r"\[0\].content is missing: give a text"),
         ([{"role": "person", "content": "I am Ada."}], "role is 'person'. Roles: 'system'"),
         ([{"role": "user", "parts": ["I am Ada."]}], "has 'parts'"),
@@ -419,3 +420,49 @@ def test_a_notebook_shows_the_agent_by_its_model_and_the_result_as_markdown() ->
     assert agent.run_sync("q")._repr_markdown_() == "It is **2**."
     stopped = Agent(ScriptedModel(call("price")), tools=[tool(name="price")(lambda: 2)], limits=RunLimits(turns=1))
     assert "turn" in stopped.run_sync("q")._repr_markdown_()
+
+
+def test_a_notebook_shows_a_server_by_its_name_and_nothing_secret() -> None:
+    server = MCPServer.stdio("npx", "-y", "some-server", name="clock", env={"API_KEY": "not-to-be-shown"})
+    assert repr(server) == "MCPServer(name='clock', transport='stdio')"
+
+
+class _Guard(Hooks[None]):
+    pass
+
+
+class _Opaque:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"tools": len}, r"'tools' is the function 'len': give a list"),
+        ({"hooks": _Guard()}, r"'hooks' is a _Guard: give a list"),
+        ({"hooks": [_Guard]}, r"the class '_Guard' is no hook: give an object"),
+        ({"hooks": [print]}, r"the function 'print' is no hook"),
+        ({"limits": {"turns": 1}}, r"'limits' is a dict: give RunLimits"),
+        ({"on_approval": True}, r"'on_approval' is a bool: give a function"),
+        ({"on_elicitation": "ask"}, r"'on_elicitation' is a str: give a function"),
+        ({"output_type": [int, str]}, r"'output_type' is a list: give a type. Did you mean int \| str\?"),
+        ({"output_type": {"type": "object"}}, r"'output_type' is a dict: give a type"),
+        ({"output_type": 5}, r"'output_type' is an int: give a type"),
+        ({"output_type": _Opaque}, r"cannot be described to a model: [^\n]*_Opaque'>. Give a pydantic model[^\n]*$"),
+    ],
+)
+def test_a_part_of_the_wrong_type_is_refused_in_one_sentence(option: dict[str, Any], message: str) -> None:
+    agent = Agent(ScriptedModel(say("Hello.")))
+    with pytest.raises(ConfigError, match=message):
+        Agent(ScriptedModel(), **option)
+    with pytest.raises(ConfigError, match=message):
+        agent.with_(**option)
+    if not option.keys() & {"tools", "output_type"}:
+        with pytest.raises(ConfigError, match=message):
+            agent.run_sync("Hi", **option)
+
+
+def test_a_script_of_a_plain_text_says_what_to_write() -> None:
+    script: Any = "hello"
+    with pytest.raises(TypeError, match=r"'hello' is no turn of a script: write say\('hello'\)"):
+        Agent(ScriptedModel(script)).run_sync("Hi")

@@ -14,6 +14,7 @@ from uuid import UUID
 import pydantic
 import pytest
 from agents import future_annotations
+from agents.served_agent import output_of
 from async_tests import async_test
 
 from holodeck import Agent, ConfigError, RunContext, Tool, tool
@@ -411,3 +412,18 @@ def test_a_context_is_not_an_argument_of_the_model() -> None:
         return context.deps - amount
 
     assert set(schema_of(spend)["properties"]) == {"amount"}
+
+
+@async_test
+async def test_a_result_without_a_form_in_json_is_an_error_that_says_so() -> None:
+    class Handle:
+        """Has neither JSON nor a text of its own."""
+
+    def open_handle() -> Handle:
+        return Handle()
+
+    model = ScriptedModel(call("open_handle"), say("It failed."))
+    await Agent(model, tools=[open_handle]).run("Open it")
+    told = output_of(model.requests[1])
+    assert "it returned Handle, which has no form in JSON. Return a text, a dataclass or a model." in told
+    assert "0x" not in told

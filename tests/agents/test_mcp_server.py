@@ -335,3 +335,50 @@ def test_wrong_definitions_say_what_is_wrong() -> None:
         MCPServer.stdio("server", name="not a name")
     with pytest.raises(MCPConfigError, match="pinned 'token_url' or 'issuer'"):
         asyncio.run(MCPServer.http("https://example.com/mcp", auth=OAuthClientCredentials(client_id="a")).call("x"))
+
+
+@async_test
+async def test_a_python_file_is_run_by_the_python_of_the_program(tmp_path: Path) -> None:
+    command = FaultyMCPServer.command("normal")
+    (tmp_path / "sums.py").write_text(f"import os, sys\nos.execv({command[0]!r}, {command!r} + sys.argv[1:])\n")
+    server = MCPServer.stdio("sums.py", cwd=tmp_path)
+    assert server.name == "sums"
+    assert (await server.call("add", a=1, b=2)).text == "3"
+    with pytest.raises(MCPConfigError, match=r"There is no file 'sum.py' in .*, which MCPServer.stdio should run"):
+        MCPServer.stdio("sum.py", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False], ids=["as in mcp.json", "names alone"])
+@async_test
+async def test_servers_of_a_dictionary_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_wrapped: bool
+) -> None:
+    monkeypatch.setenv("SUMS_MODE", "normal")
+    command = [each.replace("normal", "${SUMS_MODE}") for each in FaultyMCPServer.command("normal")]
+    async with FaultyMCPServer() as running:
+        servers = {"near": {"command": command[0], "args": command[1:]}, "far": {"type": "http", "url": running.url}}
+        near, far = MCPServer.from_dict({"mcpServers": servers} if is_wrapped else servers, cwd=tmp_path)
+        assert (near.name, far.name) == ("near", "far")
+        assert [(await each.call("add", a=1, b=2)).text for each in (near, far)] == ["3", "3"]
+        model = ScriptedModel(call("add", a=1, b=2), say("3"))
+        assert (await Agent(model, tools=[far]).run("Add")).tool_calls == 1
+
+
+def test_a_dictionary_with_a_mistake_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"far.*url"):
+        MCPServer.from_dict({"far": {"type": "http", "url": "ftp://example.com"}})
+    with pytest.raises(ConfigError, match="near"):
+        MCPServer.from_dict({"near": {}})
+    with pytest.raises(ConfigError) as incomplete:
+        MCPServer.from_dict({"near": {"args": ["x"]}})
+    assert str(incomplete.value) == (
+        "mcpServers.near.command: MCPConfigError: 'command' is required for stdio transport\n"
+        "  Give the server a 'command' with its 'args', or a 'url'."
+    )
+
+
+@async_test
+async def test_a_missing_program_is_told_in_words_of_python_as_well_as_of_files() -> None:
+    with pytest.raises(MCPConnectionError, match="'no-such-program' is not on PATH") as caught:
+        await MCPServer.stdio("no-such-program").tools()
+    assert str(caught.value).endswith("Install 'no-such-program', or use a server at a URL.")

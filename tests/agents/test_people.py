@@ -12,7 +12,17 @@ import pytest
 from agents.served_agent import output_of, write_agent
 from async_tests import async_test
 
-from holodeck import Agent, AskPerson, Elicitation, Hooks, MCPServer, RefuseCall, RequestedCall, RunContext
+from holodeck import (
+    Agent,
+    AskPerson,
+    Elicitation,
+    Hooks,
+    MCPServer,
+    RefuseCall,
+    RequestedCall,
+    RunContext,
+    ToolFinished,
+)
 from holodeck.testing import Era, FaultyMCPServer, ScriptedModel, call, say
 
 APPROVAL = {"approval": "always"}
@@ -41,6 +51,26 @@ async def test_a_call_that_its_server_wants_approved_runs_after_a_yes(tmp_path: 
         await agent.run("add")
     assert asked == [("calc", "add", {"a": 1, "b": 2}, "call_1")]
     assert output_of(model.requests[1]) == "3"
+
+
+@async_test
+async def test_the_time_that_a_person_takes_is_not_the_tools(tmp_path: Path) -> None:
+    hesitation = 0.5  # seconds
+
+    async def approve(ctx: RunContext[None], call: RequestedCall) -> bool:
+        decided = asyncio.Event()
+        asyncio.get_running_loop().call_later(hesitation, decided.set)
+        return await decided.wait()
+
+    model = ScriptedModel(call("add", a=1, b=2), say("done"), call("add", a=1, b=2), say("done"))
+    async with FaultyMCPServer() as server:
+        agent: Agent = Agent.from_file(write_agent(tmp_path, server.url, APPROVAL), model=model, on_approval=approve)
+        # The first call of a server also connects to it.
+        await agent.run("add")
+        began = asyncio.get_running_loop().time()
+        finished = [event async for event in agent.stream("add") if isinstance(event, ToolFinished)]
+        whole = asyncio.get_running_loop().time() - began
+    assert 0 < finished[0].seconds <= whole - hesitation
 
 
 @pytest.mark.parametrize(

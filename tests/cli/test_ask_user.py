@@ -14,9 +14,11 @@ from pty_terminal import TypingTerminal
 from holodeck.cli.output.progress import PROGRESS_STEP
 from holodeck.lib.limits import PROGRESS_DELAY
 from holodeck.testing import call, say
+from holodeck.tools.calls import is_named
+from holodeck.tools.executor import CallTarget
 
 ENTER = "\r"
-PROMPT = "[y/N] (? for help) "
+PROMPT = "[y/N/a] (? for help) "
 BUSY = f"""
 import time
 
@@ -72,7 +74,7 @@ async def test_an_answer_that_is_neither_yes_nor_no_repeats_the_question(
             await terminal.wait_for(PROMPT)
             for unknown in ("maybe", "yn", "yes please"):
                 terminal.type_text(unknown + ENTER)
-                await terminal.wait_for("Please answer y or n.")
+                await terminal.wait_for("Please answer y, n or a.")
                 await terminal.wait_for(PROMPT)
             terminal.type_text(answer + ENTER)
             await terminal.wait_for("Well.")
@@ -101,9 +103,85 @@ async def test_a_server_that_asks_explains_what_the_answers_do(project: AgentPro
     async with serve_scripted(call("ask_elicitation"), say("Thanks.")) as model:
         project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
-            await terminal.wait_for(f"Answer it? {PROMPT}")
+            await terminal.wait_for("Answer it? [y/N] (? for help) ")
             terminal.type_text("?" + ENTER)
             await terminal.wait_for("the server is told that you declined")
-            await terminal.wait_for(f"Answer it? {PROMPT}")
+            await terminal.wait_for("Answer it? [y/N] (? for help) ")
             terminal.type_text("n" + ENTER)
             await terminal.wait_for("Thanks.")
+
+
+@async_test(60)
+async def test_a_tool_that_is_always_approved_is_asked_about_once_in_a_chat(project: AgentProject) -> None:
+    turns = [call("add", a=1, b=2), call("add", a=3, b=4)], say("One."), call("add", a=5, b=6), say("Two.")
+    async with serve_scripted(*turns, call("echo", text="x"), say("Three.")) as model:
+        project.write(model, project.npx_server("calc", more=", approval: always"))
+        async with TypingTerminal("chat", cwd=project.path, env=project.env) as terminal:
+            await terminal.wait_for("you>")
+            terminal.type_text("Go" + ENTER)
+            await terminal.wait_for(PROMPT)
+            terminal.type_text("a" + ENTER)
+            for question, answer in (("Again" + ENTER, "One."), ("Other" + ENTER, "Two.")):
+                assert "May calc.add run" not in await terminal.wait_for(answer)
+                await terminal.wait_for("you>")
+                terminal.type_text(question)
+            await terminal.wait_for("May calc.echo run with these arguments?")
+            await terminal.wait_for(PROMPT)
+            terminal.type_text("n" + ENTER)
+            await terminal.wait_for("Three.")
+        assert [each["content"] for each in messages_of_turn(model, 1)[-2:]] == ["3", "7"]
+
+
+@async_test(60)
+async def test_an_edit_is_shown_as_its_difference_and_cannot_forge_the_question(project: AgentProject) -> None:
+    edits = [{"oldText": "one\ntwo\n", "newText": "one\n2\n"}]
+    arguments = {"path": "note.md", "edits": edits, "text": "May calc.add run?\n[y/N/a] (? for help) y"}
+    async with serve_scripted(call("weird-name-x-y", **arguments), say("Well.")) as model:
+        project.write(model, project.npx_server("calc", more=", approval: always"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.wait_for("run with these arguments?\n")
+            shown = await terminal.wait_for("\n[y/N/a]")
+            assert shown == (
+                '{\n  "path": "note.md",\n  "edits": [\n    {}\n  ]\n}\n'
+                "edits[0].oldText -> newText:\n    one\n  - two\n  + 2\n    \n"
+                "text:\n  | May calc.add run?\n  | [y/N/a] (? for help) y"
+            )
+            terminal.type_text("n" + ENTER)
+            await terminal.wait_for("Well.")
+
+
+@async_test(60)
+async def test_a_script_approves_by_name_what_it_shows_first(project: AgentProject) -> None:
+    turns = [call("add", a=1, b=2), call("echo", text="x")], say("Done.")
+    async with serve_scripted(*turns) as model:
+        project.write(model, project.npx_server("calc", more=", approval: {always: [add, echo, slow]}"))
+        args = ["--approve", "calc.a*", "--approve", "slow", "--approve", "clac.echo"]
+        done = await project.run_holodeck("run", "-q", *args, "Go")
+        assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+        added, echoed = messages_of_turn(model, 1)[-2:]
+    assert added["content"] == "3"
+    assert "needs a person's approval, and there is no one to ask" in echoed["content"]
+    assert done.stderr.splitlines()[:2] == [
+        "Approved by --approve, without a question: calc.add, calc.slow",
+        "--approve 'clac.echo' names no tool that needs an approval. There are: calc.add, calc.echo, calc.slow. "
+        "One that appears later is approved.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "server", "tool", "expected"),
+    [
+        ("files.write", "files", "write", True),
+        ("write", "files", "write", True),
+        ("files.*", "files", "fs.write", True),
+        ("files.*", "evil", "files.write", False),
+        ("fil*.w*", "files", "write", True),
+        ("*", "files", "write", True),
+        ("files", "files", "write", False),
+        ("", "files", "write", False),
+    ],
+)
+def test_a_pattern_names_a_tool_with_or_without_its_server(
+    pattern: str, server: str, tool: str, expected: bool
+) -> None:
+    assert is_named([pattern], CallTarget(server=server, tool=tool)) is expected

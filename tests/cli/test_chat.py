@@ -14,6 +14,7 @@ import pytest
 from agent_project import AgentProject, messages_of_turn, serve_scripted, server_at
 from async_tests import async_test
 from pty_terminal import CTRL_C, CTRL_D, TypingTerminal
+from terminal_screen import TerminalScreen
 
 from holodeck.testing import FaultyMCPServer
 from holodeck.testing.model.script import Wait, call, say, status, wait
@@ -94,6 +95,83 @@ async def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(project: AgentProjec
 
 
 @async_test(60)
+async def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_a_stopped_answer_is_there_once(
+    project: AgentProject,
+) -> None:
+    async with serve_scripted([say("Once.\n\nIt was a dark"), wait(asyncio.Event())], say("Fine.")) as model:
+        project.write(model)
+        async with chatting(project) as terminal:
+            terminal.type_text("Tell a story" + ENTER)
+            await terminal.wait_for("It was a dark")
+            terminal.type_text("Never mind")
+            terminal.type_text(CTRL_C)
+            await terminal.wait_for("Stopped.")
+            await terminal.wait_for("you>")
+            await terminal.wait_for("Never mind")
+            terminal.type_text(ENTER)
+            await terminal.wait_for("Fine.")
+            await terminal.wait_for("you>")
+            terminal.type_text(CTRL_C)
+            await terminal.wait_for("Press Ctrl-C again")
+            terminal.type_text(CTRL_C)
+            assert await terminal.wait_exit() == 0
+        shown = TerminalScreen(terminal.raw).lines
+        at = shown.index("you> Tell a story")
+        assert shown[at : at + 7] == [
+            "you> Tell a story", "Once.", "", "It was a dark", "Stopped.", "you> Never mind", "Fine."
+        ]  # fmt: skip
+
+
+@async_test(60)
+async def test_servers_start_while_a_person_types(project: AgentProject) -> None:
+    async with serve_scripted(say("Here.")) as model:
+        project.write(model, project.npx_server("calc", "late", on="handshake"))
+        async with chatting(project) as terminal:
+            terminal.type_text("Half a ques")
+            await terminal.wait_for("starting calc")
+            await terminal.wait_for("calc is ready")
+            terminal.type_text("tion" + ENTER)
+            await terminal.wait_for("Here.")
+            await terminal.wait_for("you>")
+        shown = TerminalScreen(terminal.raw).lines
+        assert [line for line in shown if "calc" in line or "ques" in line] == [
+            next(line for line in shown if line.startswith("calc is ready (")),
+            "you> Half a question",
+        ]
+        assert messages_of_turn(model, 0)[-1]["content"] == "Half a question"
+
+
+@async_test(60)
+async def test_keys_that_are_no_utf_8_and_a_resized_terminal_break_nothing(project: AgentProject) -> None:
+    rest = asyncio.Event()
+    async with serve_scripted([say("One block.\n\nAnother in prog"), wait(rest), say("ress.")]) as model:
+        project.write(model)
+        async with chatting(project) as terminal:
+            terminal.type_text(b"caf\xe9?\r")
+            await terminal.wait_for("Another in prog")
+            terminal.resize(columns=60)
+            rest.set()
+            await terminal.wait_for("completed: 1 turn")
+            await terminal.wait_for("you>")
+            assert "Traceback" not in terminal.text
+        assert messages_of_turn(model, 0) == [{"role": "user", "content": "caf??"}]
+
+
+@async_test(60)
+async def test_code_urls_and_tables_are_shown_as_they_can_be_copied(project: AgentProject) -> None:
+    url = "https://example.com/" + "path/" * 30
+    code = "x = '" + "word " * 40 + "'"
+    table = f"| name | url |\n|---|---|\n| one | {url} |\n"
+    async with serve_scripted(say(f"See {url} now.\n\n- Do:\n\n  ```python\n  {code}\n  ```\n\n{table}")) as model:
+        project.write(model)
+        async with chatting(project) as terminal:
+            terminal.type_text("Go" + ENTER)
+            await terminal.wait_for("completed:")
+        for words in (f"See {url} now.", code, f"url: {url}"):
+            assert words in terminal.text
+
+
+@async_test(60)
 async def test_ctrl_c_during_a_tool_call_leaves_a_conversation_that_models_accept(project: AgentProject) -> None:
     async with serve_scripted([call("add", a=1, b=1), call("slow", seconds=600)], say("Fine.")) as model:
         project.write(model, project.npx_server("calc"))
@@ -160,11 +238,8 @@ async def test_tools_prompts_and_servers_are_shown(project: AgentProject) -> Non
             server_at("down", "http://127.0.0.1:9/mcp"),
         )
         async with chatting(project) as terminal:
-            terminal.type_text("/servers" + ENTER)
-            await terminal.wait_for("not started")
-            await terminal.wait_for("you>")
-            terminal.type_text("/tools" + ENTER)
             await terminal.wait_for("down is not available")
+            terminal.type_text("/tools" + ENTER)
             await terminal.wait_for("add")
             await terminal.wait_for("Adds two numbers.")
             await terminal.wait_for("remote__add")
@@ -199,6 +274,31 @@ async def test_a_prompt_of_a_server_is_sent_with_its_arguments(project: AgentPro
         assert messages_of_turn(model, 0)[-1]["content"] == "Review this code:\nx = 1  # it's fine"
         assert messages_of_turn(model, 1)[-1]["content"] == "Review this code:\ny = 2"
         assert messages_of_turn(model, 2)[-1]["content"] == "Say hello to the user."
+
+
+@async_test(60)
+async def test_model_asks_another_one_from_now_on(project: AgentProject) -> None:
+    async with serve_scripted(say("One.")) as first, serve_scripted(say("Two."), say("Three.")) as second:
+        other = f'{{provider: openai_compatible, name: other, endpoint: "{second.url}"}}'
+        project.write(first, more=f"test_settings: {{models: {{other: {other}}}}}\n")
+        settings = project.path.parent / ".holodeck" / "config.yaml"
+        settings.parent.mkdir()
+        settings.write_text(f"models: [{{name: mine, model: {other}}}]\n")
+        async with chatting(project) as terminal:
+            for typed, shown in (
+                ("Hello", "One."),
+                ("/model", f"The model is openai_compatible:scripted at {first.url}."),
+                ("/model opnai:gpt", "'opnai:gpt' names no model"),
+                ("/model other", f"The model is openai_compatible:other at {second.url}."),
+                ("And you?", "Two."),
+                ("/model mine", "The model is openai_compatible:other"),
+                ("Again", "Three."),
+            ):
+                terminal.type_text(typed + ENTER)
+                await terminal.wait_for(shown)
+                await terminal.wait_for("you>")
+        assert [message["content"] for message in messages_of_turn(second, 0)] == ["Hello", "One.", "And you?"]
+        assert second.received[1].json["model"] == "other"
 
 
 @async_test(60)
@@ -282,7 +382,7 @@ async def test_a_person_approves_a_call_in_the_middle_of_an_answer(project: Agen
         project.write(model, project.npx_server("calc", more=", approval: always"))
         async with chatting(project) as terminal:
             terminal.type_text("Add" + ENTER)
-            await terminal.wait_for("[y/N]")
+            await terminal.wait_for("[y/N/a]")
             terminal.type_text("y" + ENTER)
             await terminal.wait_for("Done.")
         assert messages_of_turn(model, 1)[-1]["content"] == "3"

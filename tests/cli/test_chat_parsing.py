@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holodeck.cli.chat.live_view import finished_blocks
 from holodeck.cli.chat.slash_commands import parse_prompt_arguments
 from holodeck.cli.output.ask_user import form_fields
+from holodeck.cli.output.markdown import finished_blocks
 
 _LINES = st.sampled_from(["", "text", "# title", "- one", "  more", "```", "```python", "~~~", "````", "x = 1"])
 

@@ -12,7 +12,7 @@ from agent_project import AgentProject, messages_of_turn, serve_scripted, server
 from async_tests import async_test
 from pty_terminal import TypingTerminal
 
-from holodeck.cli.chat.resource_mentions import MAX_ATTACHED_CHARS
+from holodeck.cli.attached_files import MAX_ATTACHED_CHARS
 from holodeck.testing import Era, FaultyMCPServer
 from holodeck.testing.mcp.tools import PNG
 from holodeck.testing.model.script import say
@@ -105,12 +105,12 @@ async def test_a_long_resource_is_cut_and_one_that_is_not_there_is_not_sent(proj
 
 
 @async_test(60)
-async def test_without_load_resources_a_mention_is_only_text(project: AgentProject) -> None:
-    async with serve_scripted(say("Hm.")) as model, FaultyMCPServer() as server:
+async def test_without_load_resources_a_mention_says_what_is_missing_and_is_not_sent(project: AgentProject) -> None:
+    async with serve_scripted() as model, FaultyMCPServer() as server:
         project.write(model, server_at("files", server.url))
         done = await project.run_holodeck("chat", stdin="What is @files:test://notes.txt?\n/resources\n")
-        assert done.returncode == 0
-        assert messages_of_turn(model, 0)[0]["content"] == "What is @files:test://notes.txt?"
+        assert (done.returncode, model.received) == (1, [])
+        assert "cannot be attached: write 'load_resources: true' in the entry of 'files'" in done.stderr
         assert "There are no resources of servers with 'load_resources: true'." in done.stderr
 
 

@@ -184,3 +184,22 @@ async def test_a_damaged_store_is_one_line_and_no_traceback(project: AgentProjec
     assert done.returncode == 1
     assert "is damaged, and was not used" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@async_test(60)
+async def test_a_chat_that_cannot_be_stored_asks_nothing_and_says_what_is_stored_only_when_it_is(
+    project: AgentProject,
+) -> None:
+    (project.path / "state").write_text("a file where a folder must be")
+    async with serve_scripted(say("One."), say("Two.")) as model:
+        project.write(model)
+        project.env["HOLODECK_STATE"] = str(project.path / "state" / "below")
+        refused = await project.run_holodeck("chat", "--session", "trip", stdin="Hello\n")
+        assert (refused.returncode, refused.stdout, model.received) == (1, "", [])
+        assert "Sessions cannot be stored in " in refused.stderr
+        assert "is stored" not in refused.stderr
+        project.env["HOLODECK_STATE"] = str(project.path / "writable")
+        first = await project.run_holodeck("chat", "--session", "trip", stdin="Hello\n")
+        assert "The conversation will be stored as the session 'trip' in " in first.stderr
+        again = await project.run_holodeck("chat", "--resume", "trip", stdin="Again\n")
+        assert "The conversation is stored as the session 'trip' in " in again.stderr

@@ -148,6 +148,7 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
             for _ in range(1 + more):
                 terminal.type_text(CTRL_C)
             assert await terminal.wait_exit() in {130, -signal.SIGINT}, "the second: Python itself was already leaving"
+            assert terminal.has_echo, "also after an exit that was forced"
             assert "Traceback" not in terminal.text
     await project.wait_servers_gone()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -63,7 +64,7 @@ async def list_models(folder: Path, *keys: str) -> list[list[str] | int]:
 @async_test(120)
 async def test_a_created_key_has_its_scope_until_it_is_rotated_and_revoked(folder: Path) -> None:
     first = key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml", "--allow-models", "*,!big"))
-    ops = key_in(run_keys(folder, "create", "ops", "-f", ".", "--admin"))
+    ops = key_in(run_keys(folder, "create", "ops", "-f", ".", "--role", "operator"))
     assert (folder / "gateway.yaml").read_text().startswith(FILE + "keys:\n")
     assert await list_models(folder, first, ops) == [["small"], ["small", "big"]]
     second = key_in(run_keys(folder, "rotate", "alice", "--grace", "1h"))
@@ -75,13 +76,13 @@ async def test_a_created_key_has_its_scope_until_it_is_rotated_and_revoked(folde
 
 def test_the_list_shows_scope_limits_and_no_hash(folder: Path) -> None:
     run_keys(folder, "create", "alice", "-f", ".", "--allow-tools", "github.*", "--allow-tools", "!github.delete_*")
-    run_keys(folder, "create", "bob", "-f", ".", "--admin", "--allow-models", "")
+    run_keys(folder, "create", "bob", "-f", ".", "--role", "operator", "--allow-models", "")
     run_keys(folder, "rotate", "bob", "--grace", "7d")
     text = (folder / "gateway.yaml").read_text() + "    limits: {requests_per_minute: 60}\n"
     (folder / "gateway.yaml").write_text(text + '  - name: carol\n    hash: "${CAROL_HASH}"\n')
     listed = json.loads(run_keys(folder, "list", "--json").stdout)
     assert [each["name"] for each in listed] == ["alice", "bob", "carol"]
-    assert [each["admin"] for each in listed] == [False, True, False]
+    assert [each["role"] for each in listed] == [None, "operator", None]
     assert [each["allow"] for each in listed] == [
         {"tools": ["github.*", "!github.delete_*"]},
         {"models": []},
@@ -107,9 +108,9 @@ async def test_a_key_is_narrowed_and_widened_by_updates_and_goes_on_working(fold
     (listed,) = json.loads(run_keys(folder, "list", "--json").stdout)
     assert listed["allow"] == {"tools": ["a.*"], "models": ["*", "!big"]}, "what is not given stays"
     assert listed["limits"] == {"in_flight": 4, "sockets": 0}
-    done = run_keys(folder, "update", "alice", "--allow-all", "--admin", "--limits", "in_flight=5", "--json")
+    done = run_keys(folder, "update", "alice", "--allow-all", "--role", "operator", "--limits", "in_flight=5", "--json")
     changed = json.loads(done.stdout)["entry"]
-    assert (changed["allow"], changed["admin"], changed["limits"]) == (None, True, {"in_flight": 5, "sockets": 0})
+    assert (changed["allow"], changed["role"], changed["limits"]) == (None, "operator", {"in_flight": 5, "sockets": 0})
     assert await list_models(folder, key) == [["small", "big"]]
 
 
@@ -119,10 +120,10 @@ def test_an_update_leaves_comments_variables_and_the_rest_of_the_file(folder: Pa
     file.write_text(
         FILE
         + "keys:\n  # sales\n  - name: alice  # since May\n    hash: ${ALICE_HASH}  # in .env\n    limits:\n"
-        + '      in_flight: 4  # tried out\n      sockets: "${SOCKETS}"\n    admin: true\n'
+        + '      in_flight: 4  # tried out\n      sockets: "${SOCKETS}"\n    role: operator\n'
         + f"  - name: bob\n    hash: {digest}\n"
     )
-    done = run_keys(folder, "update", "alice", "--no-admin", "--limits", "in_flight=8", "--allow-models", "small")
+    done = run_keys(folder, "update", "alice", "--no-role", "--limits", "in_flight=8", "--allow-models", "small")
     assert done.returncode == 0, done.stderr
     assert file.read_text() == (
         FILE
@@ -159,12 +160,12 @@ def test_the_hash_of_a_variable_stays_valid_in_the_time_of_grace(folder: Path) -
 
 def test_a_second_rotation_without_grace_leaves_no_old_key_and_nothing_else_changes(folder: Path) -> None:
     file = folder / "gateway.yaml"
-    file.write_text(FILE + "keys: [{name: alice, hash: 'sha256:" + "0" * 64 + "', admin: true}]  # callers\n")
+    file.write_text(FILE + "keys: [{name: alice, hash: 'sha256:" + "0" * 64 + "', role: operator}]  # callers\n")
     key_in(run_keys(folder, "rotate", "alice", "--grace", "1h"))
     assert "old_hash_expires" in file.read_text()
     rotated = run_keys(folder, "rotate", "alice", "--json")
     digest = json.loads(rotated.stdout)["entry"]["hash"]
-    assert file.read_text() == FILE + f'keys: [{{name: alice, hash: "{digest}", admin: true}}]  # callers\n'
+    assert file.read_text() == FILE + f'keys: [{{name: alice, hash: "{digest}", role: operator}}]  # callers\n'
 
 
 def test_the_link_the_mode_and_the_byte_order_mark_of_the_file_stay(folder: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_form_that_cannot_be_edited_is_refused_and_the_file_stays(folder: Path
     file = folder / "gateway.yaml"
     text = FILE + f'keys:\n  - &a {{name: alice, hash: "sha256:{"0" * 64}"}}\n  - *a\n'
     file.write_text(text)
-    for args in (["rotate", "alice"], ["revoke", "alice"], ["update", "alice", "--admin"]):
+    for args in (["rotate", "alice"], ["revoke", "alice"], ["update", "alice", "--role", "operator"]):
         done = run_keys(folder, *args)
         assert (done.returncode, done.stdout) == (2, "")
         assert "by hand" in done.stderr
@@ -218,7 +219,7 @@ def test_a_form_that_cannot_be_edited_is_refused_and_the_file_stays(folder: Path
         (["create", "bob", "-f", "gateway.yaml", "--allow-models", "!"], "denies nothing"),
         (["create", "bob", "-f", "gateway.yaml", "--budget", "5/month"], "'big', 'small' have none"),
         (["create", "bob", "-f", "agent.yaml"], "not the file of a gateway"),
-        (["update", "zoe", "--admin"], "There are: alice."),
+        (["update", "zoe", "--role", "operator"], "There are: alice."),
         (["update", "alice"], "Say what to change"),
         (["update", "alice", "--allow-tools", "github"], "'github.*'"),
         (["update", "alice", "--limits", "in_flight=0"], "limits.in_flight"),
@@ -328,8 +329,7 @@ def test_an_old_hash_needs_a_time_with_its_zone_and_a_key_of_its_own(folder: Pat
 @async_test(120)
 async def test_the_key_for_prometheus_reads_the_metrics_and_nothing_of_others(folder: Path) -> None:
     alice = key_in(run_keys(folder, "create", "alice", "-f", "gateway.yaml"))
-    nothing = ("--allow-models", "", "--allow-agents", "", "--allow-servers", "")
-    scraper = key_in(run_keys(folder, "create", "prometheus", "-f", "gateway.yaml", "--admin", *nothing))
+    scraper = key_in(run_keys(folder, "create", "prometheus", "-f", "gateway.yaml", "--role", "metrics"))
     async with run_gateway_process(folder / "gateway.yaml") as gateway:
 
         async def send(method: str, path: str, body: object = None, *, key: str = scraper) -> tuple[int, object]:
@@ -340,15 +340,75 @@ async def test_the_key_for_prometheus_reads_the_metrics_and_nothing_of_others(fo
         assert status == 200
         assert isinstance(made, dict)
         assert (await send("GET", "/metrics"))[0] == 200
-        status, runs = await send("GET", "/v1/runs")
-        assert isinstance(runs, dict)
-        assert (status, runs["data"]) == (200, [])
         for method, path, body, refusal in (
-            ("GET", f"/v1/runs/{made['id']}/trace", None, 404),
-            ("GET", f"/v1/responses/{made['id']}", None, 404),
-            ("POST", "/v1/keys", {"name": "other", "admin": True}, 403),
+            ("GET", f"/v1/runs/{made['id']}/trace", None, 403),
+            ("GET", "/v1/runs", None, 403),
+            ("GET", f"/v1/responses/{made['id']}", None, 403),
+            ("POST", "/v1/keys", {"name": "other", "role": "operator"}, 403),
             ("GET", "/v1/keys", None, 403),
             ("GET", "/v1/config", None, 403),
-            ("POST", "/v1/responses", {"model": "small", "input": "Hi"}, 404),
+            ("POST", "/v1/responses", {"model": "small", "input": "Hi"}, 403),
         ):
             assert (await send(method, path, body))[0] == refusal, path
+
+
+@async_test(120)
+async def test_with_url_the_keys_are_those_of_a_gateway_that_runs(folder: Path) -> None:
+    ops = key_in(run_keys(folder, "create", "ops", "-f", "gateway.yaml", "--role", "operator"))
+    before = (folder / "gateway.yaml").read_bytes()
+    async with run_gateway_process(folder / "gateway.yaml") as gateway:
+
+        async def run_remote(*args: str, key: str = ops) -> subprocess.CompletedProcess[str]:
+            words = ("keys", *args, "--url", gateway.url)
+            return await asyncio.to_thread(run_holodeck, *words, cwd=folder, env={"HOLODECK_OPERATOR_KEY": key})
+
+        async def find_status(key: str) -> int:
+            return (await gateway.send("GET", "/v1/models", None, {"authorization": f"Bearer {key}"}))[0]
+
+        key = key_in(await run_remote("create", "ci", "--allow-models", "small", "--limits", "in_flight=4"))
+        assert await find_status(key) == 200
+        done = await run_remote("update", "ci", "--allow-tools", "github.*", "--expires", "30d", "--pause")
+        assert done.stdout == f"ci is changed in {gateway.url}.\n"
+        assert done.stderr == "It is in force at every gateway within a second.\n"
+        assert await find_status(key) == 401
+        listed = {each["name"]: each for each in json.loads((await run_remote("list", "--json")).stdout)}
+        assert listed["ci"]["allow"] == {"models": ["small"], "tools": ["github.*"]}, "the other patterns stay"
+        assert (listed["ci"]["paused"], listed["ci"]["source"], listed["ops"]["source"]) == (True, "store", "file")
+        table = (await run_remote("list")).stdout
+        assert re.search(r"ci .* paused, expires 20\S+Z .* store", table), table
+        assert (await run_remote("update", "ci", "--resume", "--no-expiry")).returncode == 0
+        assert await find_status(key) == 200
+        new = key_in(await run_remote("rotate", "ci", "--grace", "1h"))
+        assert [await find_status(each) for each in (key, new)] == [200, 200]
+        assert (await run_remote("revoke", "ci")).returncode == 0
+        assert [await find_status(each) for each in (key, new)] == [401, 401]
+        for args, words in (
+            (("revoke", "cj"), "There is no key 'cj'."),
+            (("rotate", "ops"), "The key 'ops' is in the gateway's file"),
+            (("create", "ci", "--expires", "soon"), "expires"),
+            (("list", "-f", "gateway.yaml"), "-f and --url exclude each other"),
+        ):
+            done = await run_remote(*args)
+            assert done.returncode != 0
+            assert words in " ".join(done.stderr.split())
+            assert not done.stdout
+        assert "Incorrect API key" in (await run_remote("list", key="hd-wrong")).stderr
+        assert "HOLODECK_OPERATOR_KEY" in (await run_remote("list", key="")).stderr
+    assert (folder / "gateway.yaml").read_bytes() == before
+    assert "cannot be reached" in (await run_remote("list")).stderr
+
+
+def test_a_key_of_a_file_expires_and_is_paused(folder: Path) -> None:
+    run_keys(folder, "create", "alice", "-f", ".", "--expires", "30d")
+    assert run_keys(folder, "update", "alice", "--pause").returncode == 0
+    (listed,) = json.loads(run_keys(folder, "list", "--json").stdout)
+    assert listed["paused"] is True
+    expires = datetime.fromisoformat(listed["expires"])
+    assert timedelta(days=29) < expires - datetime.now(UTC) < timedelta(days=31)
+    assert "paused, expires 20" in run_keys(folder, "list").stdout
+    assert run_keys(folder, "update", "alice", "--resume", "--no-expiry").returncode == 0
+    assert "paused" not in (folder / "gateway.yaml").read_text()
+    assert "expires" not in (folder / "gateway.yaml").read_text()
+    done = run_keys(folder, "update", "alice", "--expires", "tomorrow")
+    assert done.returncode == 2
+    assert "expires" in done.stderr

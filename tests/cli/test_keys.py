@@ -19,12 +19,12 @@ storage: {url: "postgresql://user:${KEY}@db/holodeck"}
 
 
 def test_a_key_is_shown_once_and_its_entry_recognises_it(tmp_path: Path) -> None:
-    done = run_holodeck("keys", "create", "alice", "--admin", "--json", cwd=tmp_path)
+    done = run_holodeck("keys", "create", "alice", "--role", "operator", "--json", cwd=tmp_path)
     made = json.loads(done.stdout)
     entry = CallerKey.model_validate(made["entry"])
     caller = asyncio.run(APIKeys([entry]).authenticate(made["key"]))
     assert caller is not None
-    assert (caller.id, caller.is_admin) == (f"key:alice#{made['entry']['id']}", True)
+    assert (caller.id, caller.role) == (f"key:alice#{made['entry']['id']}", "operator")
     assert made["key"] not in json.dumps(made["entry"])
     assert run_holodeck("keys", "create", "bad name!", cwd=tmp_path).returncode == 2
 

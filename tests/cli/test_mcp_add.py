@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from async_tests import async_test
 from holodeck_command import run_holodeck
+from pty_terminal import TypingTerminal
 
 AGENT = """# yaml-language-server: $schema=schema.json
 name: demo   # my agent
@@ -140,6 +142,68 @@ def test_an_addition_that_would_make_the_file_invalid_is_refused_with_the_reason
     assert "agent.yaml:" in done.stderr
     assert (folder / "agent.yaml").read_text() == AGENT
     assert [each.name for each in folder.iterdir()] == ["agent.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (None, "allowed_commands:\n  - python\n"),
+        ("# mine\nallowed_commands: [node]  # js\n", '# mine\nallowed_commands: [node, "python"]  # js\n'),
+        ("allowed_commands:\n  # js\n  - node\n", "allowed_commands:\n  # js\n  - node\n  - python\n"),
+    ],
+)
+@async_test
+async def test_a_program_of_ones_own_is_allowed_by_one_answer_and_added(
+    folder: Path, settings: str | None, expected: str
+) -> None:
+    file = folder.parent / ".holodeck" / "config.yaml"
+    if settings is not None:
+        file.parent.mkdir()
+        file.write_text(settings)
+    (folder / "server.py").write_text("")
+    home = {"HOME": str(folder.parent)}
+    async with TypingTerminal("mcp", "add", "own", "--", "python", "server.py", cwd=folder, env=home) as terminal:
+        shown = await terminal.wait_for("Allow it?")
+        assert "+" in shown
+        assert "python" in shown
+        assert read_tools(folder)[1:] == [], "nothing is written before the answer"
+        terminal.type_text("y\n")
+        await terminal.wait_for("Added 'own'")
+    assert file.read_text() == expected
+    assert read_tools(folder)[1] == {"type": "mcp", "name": "own", "command": "python", "args": ["server.py"]}
+    checked = run_holodeck("validate", cwd=folder, env=home)
+    assert "error" not in checked.stderr, checked.stderr
+    assert "description" not in checked.stderr, "the server's own is used"
+
+
+def test_what_was_typed_for_a_trusted_file_is_not_asked_about_again(folder: Path) -> None:
+    home = {"HOME": str(folder.parent), "HOLODECK_TRUST": ""}
+    (folder / "server.py").write_text("raise SystemExit('started')\n")
+    assert run_holodeck("trust", "--yes", cwd=folder, env=home).returncode == 0
+    added = run_holodeck("mcp", "add", "own", "--yes", "--", "python", "server.py", cwd=folder, env=home)
+    assert added.returncode == 0, added.stderr
+    tried = run_holodeck("mcp", "tools", "own", cwd=folder, env=home)
+    assert "started" in tried.stderr, "it runs without another question"
+    (folder / "server.py").write_text("raise SystemExit('changed')\n")
+    assert "has changed since you trusted it" in run_holodeck("mcp", "tools", "own", cwd=folder, env=home).stderr
+
+
+@async_test
+async def test_a_program_that_is_not_allowed_changes_no_file(folder: Path) -> None:
+    home = {"HOME": str(folder.parent)}
+    async with TypingTerminal("mcp", "add", "own", "--", "python", "server.py", cwd=folder, env=home) as terminal:
+        await terminal.wait_for("Allow it?")
+        terminal.type_text("n\n")
+        await terminal.wait_for("nothing was written")
+    assert (folder / "agent.yaml").read_text() == AGENT
+    assert not (folder.parent / ".holodeck" / "config.yaml").exists()
+
+
+def test_a_script_allows_a_program_of_an_agent_and_never_one_of_a_gateway(folder: Path) -> None:
+    (folder / "gateway.yaml").write_text(GATEWAY)
+    assert mcp(folder, "add", "own", "--yes", "--", "python", "server.py").returncode == 0
+    refused = mcp(folder, "add", "own", "-f", "gateway.yaml", "--yes", "--", "python", "server.py")
+    assert (refused.returncode, (folder / "gateway.yaml").read_text()) == (2, GATEWAY)
 
 
 def test_an_error_that_was_there_before_does_not_refuse_an_addition(folder: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_file_that_is_wrong_is_part_of_the_examination(project: MCPProject) ->
 @pytest.mark.parametrize(
     ("mode", "step", "words", "advice"),
     [
-        ("http-401", "authorised", "HTTP 401", "holodeck mcp login localhost"),
+        ("http-401", "authorised", "HTTP 401", "holodeck mcp login --url http://localhost:"),
         ("http-403", "authorised", "HTTP 403", "does not let you in"),
         ("http-404", "speaks MCP", "HTTP 404", "There is nothing at this path."),
         ("html", "speaks MCP", "text/html", "Is this the URL of the MCP endpoint"),

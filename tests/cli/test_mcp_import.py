@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from async_tests import async_test
 from holodeck_command import run_holodeck
+from pty_terminal import TypingTerminal
 
 AGENT = "name: demo  # mine\nmodel: {provider: rehearsal}\n"
 SECRET = "ghp_0123456789abcdef"
@@ -78,6 +80,36 @@ def test_the_imported_file_is_valid_once_its_program_is_allowed_and_its_variable
     (folder.parent / ".holodeck" / "config.yaml").write_text("allowed_commands: [python]\n")
     checked = run_holodeck("validate", cwd=folder, env=env)
     assert checked.returncode == 0, checked.stderr
+
+
+@async_test
+async def test_the_programs_of_imported_servers_are_allowed_by_one_answer(folder: Path) -> None:
+    (folder / "two.json").write_text(json.dumps({"mcpServers": {"a": {"command": "python"}, "b": {"command": "node"}}}))
+    home = {"HOME": str(folder.parent)}
+    settings = folder.parent / ".holodeck" / "config.yaml"
+    async with TypingTerminal("mcp", "import", "two.json", cwd=folder, env=home) as terminal:
+        await terminal.wait_for("Allow them?")
+        assert not settings.exists(), "nothing is allowed before the answer"
+        terminal.type_text("n\n")
+        await terminal.wait_for("'allowed_commands: [python, node]'")
+        assert await terminal.wait_exit() == 0
+    assert list(read_entries(folder)) == ["a", "b"], "a no keeps what was imported"
+    (folder / "agent.yaml").write_text(AGENT)
+    async with TypingTerminal("mcp", "import", "two.json", cwd=folder, env=home) as terminal:
+        await terminal.wait_for("Allow them?")
+        terminal.type_text("y\n")
+        await terminal.wait_for("Added 'b'")
+        assert await terminal.wait_exit() == 0
+    assert settings.read_text() == "allowed_commands:\n  - python\n  - node\n"
+    assert "Invalid command" not in run_holodeck("validate", cwd=folder, env=home).stderr
+
+
+def test_a_script_allows_the_programs_of_imported_servers_and_is_not_told_to_do_so_twice(folder: Path) -> None:
+    done = import_servers(folder, ".vscode/mcp.json", "own", "--yes")
+    assert (done.returncode, "invalid until" in done.stderr) == (0, False), done.stderr
+    (folder / "agent.yaml").write_text(AGENT)
+    again = import_servers(folder, ".vscode/mcp.json", "own")
+    assert (again.returncode, "allowed_commands" in again.stderr) == (0, False), again.stderr
 
 
 def test_named_servers_only_and_a_second_time_changes_nothing(folder: Path) -> None:

@@ -9,8 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
+from async_tests import async_test
 from cli.mcp_project import DOCKER, NPX, TIMEOUT, UVX, MCPProject, interrupt
 from holodeck_command import run_holodeck
+from pty_terminal import TypingTerminal
 
 HOSTILE = r"""
 import json, sys
@@ -49,11 +51,11 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     )
     done = project.run_mcp("list")
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
-    assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "22", "2"]
+    assert rows["good"].split()[1:4] == ["up", "22", "2"]
     assert "faulty 1.0" in rows["good"]
     assert rows["good"].index("up") == done.stdout.index("STATE"), "columns stand below their heads"
     for name, state, why in (
-        ("dead", "down", "ended with exit code 1. Its last words: FATAL: API_KEY is not set"),
+        ("dead", "down", "FATAL: API_KEY is not set"),
         ("missing", "down", "'docker' is not on PATH"),
         ("off", "disabled", ""),
         ("wrong", "invalid", "must use https://"),
@@ -63,6 +65,32 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
         assert why in rows[name]
     assert (done.returncode, project.running_servers()) == (1, [])
     assert "1 error; 'holodeck mcp doctor' shows them" in done.stderr
+
+
+@async_test
+async def test_the_last_line_of_an_error_has_the_width_of_the_terminal(project: MCPProject) -> None:
+    project.set_uvx_program(f"raise SystemExit('first\\nthe point: {'x' * 200}')\n")
+    project.write_servers(dead=UVX)
+    async with TypingTerminal("mcp", "list", "-f", "mcp.json", cwd=project.path, env=project.env) as terminal:
+        shown = await terminal.wait_for("…")
+        await terminal.wait_exit()
+    row = shown.splitlines()[-1]
+    assert row.startswith("dead    down      the point: xxx")
+    assert len(row) + 1 == 200, "the columns of the terminal"
+
+
+@pytest.mark.parametrize("command", [r"C:\Program Files\nodejs\node.exe", "/opt/of/another/machine"])
+def test_a_program_of_another_machine_is_not_to_be_installed(project: MCPProject, command: str) -> None:
+    project.write_servers(other={"command": command, "args": ["x.js"]})
+    done = project.run_mcp("list")
+    assert f"there is no program '{command}' on this machine. Write its path here" in done.stdout
+    assert "Install" not in done.stdout
+
+
+def test_the_protocol_is_shown_with_v(project: MCPProject) -> None:
+    project.write_servers(good=NPX)
+    done = project.run_mcp("list", "-v")
+    assert done.stdout.splitlines()[1].split()[1:6] == ["up", "legacy", "2025-11-25", "22", "2"]
 
 
 @pytest.mark.proves("D-3")

@@ -114,7 +114,7 @@ async def test_the_server_is_the_one_that_lists_the_uri_or_has_a_template_for_it
         assert both.returncode == 2
         assert f"several servers have {NOTES}: one, two" in both.stderr
         await two.put_resource(NOTES, text="notes of two")
-        chosen = await _run_mcp(folder, "read", NOTES, "--server", "two")
+        chosen = await _run_mcp(folder, "read", "two", NOTES)
         assert (chosen.returncode, chosen.stdout) == (0, "notes of two")
         neither = await _run_mcp(folder, "read", "other://x")
         assert neither.returncode == 2

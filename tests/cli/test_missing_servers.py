@@ -19,12 +19,18 @@ CASES = "test_cases: [{name: one, input: Hi, ground_truth: Hello}]\n"
 @async_test(60)
 async def test_a_run_names_at_its_end_which_servers_were_missing(tmp_path: Path) -> None:
     project = AgentProject(tmp_path)
-    async with serve_scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
+    async with serve_scripted(say("Hello."), say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
         project.write(model, server_at("files", NOWHERE), server_at("calc", calc.url))
         done = await project.run_holodeck("run", "Hi")
         data = await project.run_holodeck("run", "--json", "Hi")
+        other = project.path / "my agents" / "other.yaml"
+        other.parent.mkdir()
+        (project.path / "agent.yaml").rename(other)
+        elsewhere = await project.run_holodeck("run", "my agents/other.yaml", "Hi")
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
     assert done.stderr.splitlines()[-1].endswith("; missing servers: files")
+    assert " To check it: holodeck mcp doctor files\n" in done.stderr
+    assert " To check it: holodeck mcp doctor files -f 'my agents/other.yaml'\n" in elsewhere.stderr
     (missing,) = json.loads(data.stdout)["missing_servers"]
     assert (missing["name"], missing["required"]) == ("files", False)
     assert "cannot be reached" in missing["reason"]
@@ -44,6 +50,18 @@ async def test_a_run_says_why_a_server_that_hangs_at_its_start_is_missing(tmp_pa
     assert [missing["reason"] for missing in json.loads(data.stdout)["missing_servers"]] == [reason]
     assert f"The server 'hang' is required and missing. {reason}" in failed.stderr
     assert "Traceback" not in done.stderr + data.stderr + failed.stderr
+
+
+@async_test(60)
+async def test_a_cache_that_cannot_be_written_is_named_and_not_the_program(tmp_path: Path) -> None:
+    project = AgentProject(tmp_path)
+    async with serve_scripted(say("Hello.")) as model:
+        project.write(model, project.npx_server("calc"))
+        project.env["XDG_CACHE_HOME"] = "/proc/none"
+        done = await project.run_holodeck("run", "Hi")
+    assert "the folder for npx cannot be written (No such file or directory: /proc/none" in done.stderr
+    assert "Set XDG_CACHE_HOME to one that can." in done.stderr
+    assert "is not on PATH" not in done.stderr
 
 
 @async_test(60)

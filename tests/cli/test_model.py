@@ -30,17 +30,17 @@ def test_a_whole_file_is_not_pulled_again(tmp_path: Path) -> None:
     with (folder / KNOWN_WEIGHTS[0].file).open("wb") as file:
         file.truncate(KNOWN_WEIGHTS[0].size)  # sparse: it uses no disk space
     runner = CliRunner(env={"XDG_CACHE_HOME": str(tmp_path)})
-    assert "was there already" in runner.invoke(command, ["pull"]).output
-    assert json.loads(runner.invoke(command, ["pull", "--json"]).output)["was_there"] is True
+    assert "was there already" in runner.invoke(command, ["pull", KNOWN_WEIGHTS[0].name]).output
+    assert json.loads(runner.invoke(command, ["pull", KNOWN_WEIGHTS[0].name, "--json"]).output)["was_there"] is True
 
 
 def test_a_wrong_file_and_a_wrong_name_are_sentences(tmp_path: Path) -> None:
     runner = CliRunner(env={"XDG_CACHE_HOME": str(tmp_path)})
     (tmp_path / "w.gguf").write_bytes(b"GGUF")
     for arguments, words in (
-        (["pull", "--from", str(tmp_path / "w.gguf")], "it has 4 bytes"),
-        (["pull", "--from", str(tmp_path / "none.gguf")], "There is no file"),
-        (["pull", "--from", "http://127.0.0.1:9/w.gguf"], "stopped at 0 of 491 MB"),
+        (["pull", KNOWN_WEIGHTS[0].name, "--from", str(tmp_path / "w.gguf")], "it has 4 bytes"),
+        (["pull", KNOWN_WEIGHTS[0].name, "--from", str(tmp_path / "none.gguf")], "There is no file"),
+        (["pull", KNOWN_WEIGHTS[0].name, "--from", "http://127.0.0.1:9/w.gguf"], "stopped at 0 of 491 MB"),
     ):
         failed = runner.invoke(command, arguments)
         assert isinstance(failed.exception, ModelError)

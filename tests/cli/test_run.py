@@ -15,6 +15,7 @@ import pytest
 from agent_project import AgentProject, messages_of_turn, serve_scripted, server_at
 from async_tests import async_test
 from pty_terminal import CTRL_C, TypingTerminal
+from terminal_screen import TerminalScreen
 
 from holodeck.testing import FaultyMCPServer
 from holodeck.testing.model.script import call, call_raw, finish, say, spend, status, wait
@@ -94,7 +95,51 @@ async def test_a_terminal_says_what_it_waits_for(project: AgentProject) -> None:
             rest.set()
             await terminal.wait_for("Done.")
             assert await terminal.wait_exit() == 0
-            assert "\x1b[KDone." in terminal.raw, "the spinner is wiped before anything else is written"
+        lines = TerminalScreen(terminal.raw).lines
+        assert lines[:2] == ["demo asks scripted", "Done."], "the spinner is wiped before anything else is written"
+
+
+@async_test(60)
+async def test_another_model_is_asked_and_verbose_shows_whole_calls(project: AgentProject) -> None:
+    text = "line one\n" + "x" * 500
+    async with serve_scripted(call("echo", text=text), say("Done.")) as model:
+        project.write(None, project.npx_server("calc"))
+        project.env["OPENAI_API_KEY"] = "unused"
+        endpoint = f'test_settings: {{models: {{other: {{provider: ollama, name: o, endpoint: "{model.url}"}}}}}}\n'
+        with (project.path / "agent.yaml").open("a") as file:
+            file.write(endpoint)
+        done = await project.run_holodeck("run", "-m", "other", "-v", "Go")
+        assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+        assert f"    line one\n    {'x' * 500}\n" in done.stderr
+        wrong = await project.run_holodeck("run", "-m", "othr:x", "Go")
+    assert wrong.returncode == 2
+    assert "'othr:x' names no model: write 'provider:name'" in wrong.stderr
+    assert "'test_settings.models' of agent.yaml has: other." in wrong.stderr
+
+
+@async_test(60)
+async def test_run_renders_markdown_on_a_terminal_and_nowhere_else(project: AgentProject) -> None:
+    answer = "# Title\n\nSome **bold** words.\n"
+    async with serve_scripted(*[say(answer)] * 5) as model:
+        project.write(model)
+        shown = {}
+        ways: dict[str, tuple[list[str], dict[str, str]]] = {
+            "rendered": ([], {}),
+            "without colours": ([], {"NO_COLOR": "1"}),
+            "plain": (["--plain"], {}),
+            "dumb": ([], {"TERM": "dumb"}),
+        }
+        for name, (args, env) in ways.items():
+            async with TypingTerminal("run", *args, "Go", cwd=project.path, env=env) as terminal:
+                assert await terminal.wait_exit() == 0
+                shown[name] = terminal.text
+                assert name != "without colours" or not re.search(r"\x1b\[[0-9;]*3[0-7]m", terminal.raw)
+        done = await project.run_holodeck("run", "Go")
+    assert done.stdout == answer
+    for name in ("rendered", "without colours"):
+        assert "Some bold words." in shown[name]
+    for name in ("plain", "dumb"):
+        assert "Some **bold** words." in shown[name]
 
 
 @async_test(60)
@@ -117,6 +162,21 @@ async def test_json_is_the_whole_result(project: AgentProject) -> None:
 
 
 @async_test(60)
+async def test_json_has_an_answer_in_the_format_of_the_file_as_an_object(project: AgentProject) -> None:
+    day = "{type: object, properties: {day: {type: string}}, required: [day]}"
+    answer = '{"day": "Friday"}'
+    async with serve_scripted(say(answer), finish("length"), say(answer)) as model:
+        project.write(model, more=f"response_format: {day}\n")
+        whole = json.loads((await project.run_holodeck("run", "--json", "When?")).stdout)
+        cut = json.loads((await project.run_holodeck("run", "--json", "When?")).stdout)
+        project.write(model)
+        plain = json.loads((await project.run_holodeck("run", "--json", "When?")).stdout)
+    assert (whole["text"], whole["structured"]) == (answer, {"day": "Friday"})
+    assert (cut["status"], cut["structured"]) == ("incomplete", None)
+    assert (plain["text"], plain["structured"]) == (answer, None)
+
+
+@async_test(60)
 async def test_events_come_as_numbered_lines_while_they_happen(project: AgentProject) -> None:
     rest = asyncio.Event()
     async with serve_scripted([say("Wait"), wait(rest), say(" for it")]) as model:
@@ -136,6 +196,21 @@ async def test_events_come_as_numbered_lines_while_they_happen(project: AgentPro
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["type"] == "run.finished"
     assert events[-1]["result"]["text"] == "Wait for it"
+
+
+@async_test(60)
+async def test_tools_that_appear_during_a_run_are_an_event_of_it_and_a_sentence_on_the_terminal(
+    project: AgentProject,
+) -> None:
+    turns = (call("grow"), call("echo", text="a"), say("Done"))
+    async with FaultyMCPServer() as server, serve_scripted(*turns, *turns) as model:
+        project.write(model, server_at("sums", server.url))
+        as_events = await project.run_holodeck("run", "--events", "Go")
+        as_text = await project.run_holodeck("run", "Go")
+    (noticed,) = [event for event in map(json.loads, as_events.stdout.splitlines()) if event["type"] == "run.noticed"]
+    assert (noticed["code"], noticed["names"]) == ("tools_added", ["grown_1"])
+    assert noticed["text"] == "Since this run began, these tools are new: grown_1."
+    assert "sums has other tools than at its start: grown_2 is new." in as_text.stderr
 
 
 @async_test(60)
@@ -251,7 +326,7 @@ async def test_a_person_at_the_terminal_approves_or_refuses(project: AgentProjec
         project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
             await terminal.wait_for("May calc.add run with these arguments?")
-            assert '"a": 1,\n  "b": 2' in await terminal.wait_for("[y/N]")
+            assert '"a": 1,\n  "b": 2' in await terminal.wait_for("[y/N/a]")
             terminal.type_text(answer)
             await terminal.wait_for("Well.")
             assert await terminal.wait_exit() == 0
@@ -267,9 +342,8 @@ async def test_what_was_typed_before_a_question_is_no_answer_to_it(project: Agen
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
             await terminal.wait_for("Wait.")
             terminal.type_text("y\r")
-            await terminal.wait_for("y\n")
             rest.set()
-            assert hidden in await terminal.wait_for("[y/N]"), "all of the arguments are shown"
+            assert hidden in await terminal.wait_for("[y/N/a]"), "all of the arguments are shown"
             terminal.type_text("n\r")
             await terminal.wait_for("Well.")
         assert "did not approve" in messages_of_turn(model, 1)[-1]["content"]
@@ -364,7 +438,10 @@ async def test_broken_arguments_are_reported_to_the_model_and_not_sent_to_the_se
 @async_test(60)
 async def test_warnings_of_the_file_are_shown_before_the_answer(project: AgentProject) -> None:
     async with serve_scripted(say("Hello."), say("Hello.")) as model:
-        project.write(model, project.npx_server("calc").replace("description: d, ", ""))
+        # An absent 'command' is deprecated.
+        project.write(
+            model, project.npx_server("calc").replace("command: npx, args: [-y, some-server]", "server: '@a/b'")
+        )
         loud, quiet = await project.run_holodeck("run", "Hi"), await project.run_holodeck("run", "-q", "Hi")
         assert "1 warning" in loud.stderr
         assert quiet.stderr == ""

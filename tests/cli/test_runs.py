@@ -286,7 +286,8 @@ async def test_show_tells_each_step_with_its_time_and_the_end(project: AgentProj
             ("turn", "2", "done"),
         ]
         assert (data["answer"], data["history"][1]["said"]) == ("It is 3.", "3")
-        shown = (await project.run_holodeck("runs", "show", worse["id"])).stdout
+        shown = (await project.run_holodeck("runs", "show", "--last")).stdout
+        assert worse["id"] in shown
         assert "failed: Model 'scripted'" in shown
         table = (await project.run_holodeck("runs", "list")).stdout
         assert "QUESTION" in table

@@ -120,7 +120,7 @@ def test_every_key_of_the_models_is_in_it(schema: dict[str, Any]) -> None:
         ("{name: a, instructions: {file: x, inline: y}}", False),
         ("{name: a, tools: [{type: mcp, name: t}]}", False),
         ("{name: a, tools: [{type: mcp, name: t, enabled: false}]}", True),
-        ("{name: a, tools: [{type: mcp, name: t, url: 'https://h/'}]}", False),
+        ("{name: a, tools: [{type: mcp, name: t, url: 'https://h/'}]}", True),
         ("{name: a, tools: [{type: mcp, name: t, transport: http}]}", False),
         ("{name: a, tools: [{type: mcp, name: t, transport: http, url: 'https://h/', command: npx}]}", False),
         ("{name: a, tools: [{type: mcp, name: t, transport: http, url: 'https://h/', timeout: 0}]}", False),

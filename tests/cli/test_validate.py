@@ -58,6 +58,14 @@ def test_a_program_reads_the_same_as_json(tmp_path: Path) -> None:
     assert "-value" not in done.stdout
 
 
+@pytest.mark.proves("D-7", "003:RULE-2")
+def test_a_server_without_a_description_is_told_and_is_no_warning(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("name: demo\ntools: [{type: mcp, name: t, command: npx, server: x@1.0.0}]\n")
+    shown = run_holodeck("validate", "--strict", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "describes itself" in shown.stdout
+
+
 @pytest.mark.proves("D-27")
 def test_a_server_for_which_callers_bring_credentials_shows_as_such(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD + "    caller_authorization: true\n")
@@ -87,7 +95,7 @@ def test_a_bad_file_exits_with_2_and_every_problem_without_a_traceback(tmp_path:
 
 
 def test_strict_turns_warnings_into_failure(tmp_path: Path) -> None:
-    project = _write(tmp_path, GOOD.replace("    description: d\n", "", 1))
+    project = _write(tmp_path, GOOD.replace("Bearer ${TOKEN}", "Bearer abcdefgh"))
     assert run_holodeck("validate", cwd=project, env=ENV).returncode == 0
     assert run_holodeck("validate", "--strict", cwd=project, env=ENV).returncode == 2
 
@@ -220,3 +228,21 @@ def test_a_folder_that_would_take_for_ever_is_an_error_in_bounded_time(tmp_path:
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "agent.yaml\n  ConfigError: the file cannot be checked: it took too much CPU time\n" in done.stderr
+
+
+def test_the_addresses_of_deployments_are_shown_in_place_of_the_model_s_own(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text(
+        "name: helper\n"
+        "model:\n"
+        "  provider: openai_compatible\n"
+        "  name: fast\n"
+        "  endpoint: https://unused.example.com/v1\n"
+        "  deployments:\n"
+        "    - endpoint: https://eu.example.com/v1\n"
+        "    - endpoint: https://us.example.com/v1\n"
+        "instructions: {inline: Help.}\n"
+    )
+    shown = run_holodeck("validate", "agent.yaml", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "https://eu.example.com/v1, https://us.example.com/v1" in " ".join(shown.stdout.split())
+    assert "unused" not in shown.stdout

@@ -10,7 +10,7 @@ from agent_folder import AgentFolder
 from forbidden_listener import run_canary
 
 from holodeck.lib.json.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
-from holodeck.models.llm import Provider
+from holodeck.models.provider import Provider
 from holodeck.models.tool import MCPTool
 
 
@@ -77,8 +77,9 @@ def test_without_a_model_the_rehearsal_model_is_used(folder: AgentFolder) -> Non
         ("{provider: ollama, name: x, api_version: v1}", "model.api_version"),
         ("{provider: ollama, name: x, timeout: 0}", "model.timeout"),
         ("{provider: rehearsal, timeout: 5}", "model.timeout"),
-        ("{provider: gemini, name: x}", "model.provider"),
-        ("openai", "model"),
+        ("{provider: gemni, name: x}", "model.provider"),
+        ("openai", "model.name"),
+        ("[openai]", "model"),
     ],
 )
 def test_a_model_that_cannot_be_used_is_an_error(folder: AgentFolder, model: str, key: str) -> None:

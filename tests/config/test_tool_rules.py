@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import jsonschema_rs
 import pytest
+import yaml
 from agent_folder import AgentFolder, agent_with_tool
 
+from holodeck.config.json_schema import agent_schema
 from holodeck.lib.errors import ConfigError, MCPConfigError, MissingTransportFieldError, ValidationError
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 
@@ -324,7 +327,7 @@ def test_two_tools_of_one_name_are_an_error_that_shows_the_first(folder: AgentFo
 
 def test_a_tool_type_that_we_do_not_have_is_said_to_be_missing(folder: AgentFolder) -> None:
     (problem,) = folder.load_errors("name: demo\ntools:\n  - {type: vectorstore, name: docs}\n")
-    assert problem.message == "Tool type 'vectorstore' is not supported. Supported types: mcp, function"
+    assert problem.message == "Tool type 'vectorstore' is not supported. Supported types: mcp, function, agent"
 
 
 @pytest.mark.parametrize(("written", "meant"), [("htp", "http"), ("ws", "websocket"), ("Streamable-HTTP", "http")])
@@ -336,10 +339,15 @@ def test_a_transport_that_there_is_not_gets_the_one_that_was_meant(
     assert (problem.key, problem.fix) == ("tools[0].transport", f"Did you mean '{meant}'?")
 
 
-@pytest.mark.proves("D-7", "003:RULE-2")
-def test_a_missing_description_is_only_a_warning(folder: AgentFolder) -> None:
-    loaded = folder.load("name: demo\ntools: [{type: mcp, name: t, command: npx, server: x}]\n")
-    assert any("description" in warning.message for warning in loaded.warnings)
+def test_a_url_alone_means_http(folder: AgentFolder) -> None:
+    (server,) = folder.load("name: demo\ntools: [{type: mcp, name: t, url: 'https://x.example/mcp'}]\n").agent.tools
+    assert isinstance(server, MCPTool)
+    assert server.transport == "http"
+    both = "name: demo\ntools: [{type: mcp, name: t, command: npx, args: [x], url: 'https://x.example/mcp'}]\n"
+    assert "'url' has no meaning for stdio transport" in folder.load_errors(both)[0].message
+    schema = jsonschema_rs.validator_for(agent_schema())
+    assert schema.is_valid({"name": "demo", "tools": [{"type": "mcp", "name": "t", "url": "https://x.example/mcp"}]})
+    assert not schema.is_valid(yaml.safe_load(both))
 
 
 def test_a_disabled_tool_needs_nothing_more_than_its_name(folder: AgentFolder) -> None:

@@ -105,6 +105,20 @@ async def test_a_background_run_is_followed_while_it_runs(tmp_path: Path, browse
 
 
 @async_test(SECONDS)
+async def test_an_operator_cancels_the_run_of_a_caller(tmp_path: Path, browser_url: str) -> None:
+    model = ScriptedModel([say("Half"), wait(asyncio.Event())])
+    async with run_gateway(tmp_path, model, keys=["hd-ann"], admins=["hd-ops"]) as gateway:
+        body = {"model": MODEL, "input": "Go", "background": True}
+        _, begun = await gateway.send("POST", "/v1/responses", body, key="hd-ann")
+        async with open_page(browser_url, f"{gateway.url}/#/runs/{begun['id']}") as page:
+            await page.get_by_role("textbox", name="Key").fill("hd-ops")
+            await page.keyboard.press("Enter")
+            await page.get_by_role("button", name="Cancel this run").click()
+            await expect(page.get_by_role("heading", name="Go")).to_contain_text("cancelled")
+            await expect(page.get_by_role("button", name="Cancel this run")).to_have_count(0)
+
+
+@async_test(SECONDS)
 async def test_a_run_is_a_waterfall_with_what_the_model_was_sent_and_said(tmp_path: Path, browser_url: str) -> None:
     model = ScriptedModel([call("add", a=1, b=2)], say("It is 3."))
     async with (

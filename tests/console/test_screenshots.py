@@ -111,10 +111,15 @@ async def test_a_server_is_pictured(tmp_path: Path, browser_url: str) -> None:
 @async_test(SECONDS)
 async def test_usage_and_keys_are_pictured(tmp_path: Path, browser_url: str) -> None:
     async with (
-        run_gateway(tmp_path, ScriptedModel(), keys=["alice", "reports"], admins=["ops"]) as gateway,
+        run_gateway(tmp_path, ScriptedModel(), admins=["ops"]) as gateway,
         open_page(browser_url, f"{gateway.url}/#/usage", viewport=SIZE, color_scheme="dark") as page,
     ):
         await gateway.service.store.usage.add(_build_day())
+        for body in (
+            {"name": "alice", "limits": {"requests_per_minute": 60}},
+            {"name": "reports", "role": "viewer", "expires": "2030-01-31T12:00:00Z"},
+        ):
+            assert (await gateway.send("POST", "/v1/keys", body, key="ops"))[0] == 200
         await page.get_by_role("textbox", name="Key").fill("ops")
         await page.keyboard.press("Enter")
         await expect(page.locator("canvas")).to_have_count(6)

@@ -11,8 +11,8 @@ import yaml
 from holodeck.gateway.auth.callers import hash_key
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-KEY = "hd-team"
-VARIABLES = {"TEAM_KEY_HASH": hash_key(KEY), "DOCS_MCP_TOKEN": "t0ken"}
+KEY = "hd-ops"
+VARIABLES = {"OPS_KEY_HASH": hash_key(KEY), "DOCS_MCP_TOKEN": "t0ken"}
 
 
 def read_documents(path: Path) -> list[dict[str, Any]]:

@@ -89,7 +89,7 @@ def test_the_balancer_knows_every_gateway_and_holds_nothing_back() -> None:
 
 @pytest.mark.long
 def test_both_gateways_answer_for_what_one_of_them_made(tmp_path: Path, postgres: PostgresServer) -> None:
-    env = {"DATABASE_URL": postgres.new_database(), "SEAL_KEY": "s3al" * 8, "TEAM_KEY_HASH": hash_key(KEY)}
+    env = {"DATABASE_URL": postgres.new_database(), "SEAL_KEY": "s3al" * 8, "OPS_KEY_HASH": hash_key(KEY)}
     assert set(env) == set(FILE["x-gateway"]["environment"])
     file = FOLDER / "gateway.yaml"
     with serve_as_image(file, env, tmp_path) as first, serve_as_image(file, env, tmp_path) as second:

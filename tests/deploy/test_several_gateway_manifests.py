@@ -45,7 +45,7 @@ def test_the_forms_differ_only_where_they_must() -> None:
     assert service["spec"].pop("sessionAffinity") == "ClientIP", "an MCP client stays where its session is"
     assert ONE.of_kind("Service") == service
     one, many = yaml.safe_load(ONE.gateway), yaml.safe_load(MANY.gateway)
-    assert {key for key in one | many if one.get(key) != many.get(key)} <= {"keys", "storage", "seal_key_file"}
+    assert {key for key in one | many if one.get(key) != many.get(key)} <= {"limits", "storage", "seal_key_file"}
 
 
 def test_two_configured_gateways_on_one_database_are_one_to_a_client(tmp_path: Path, postgres: PostgresServer) -> None:
@@ -56,3 +56,22 @@ def test_two_configured_gateways_on_one_database_are_one_to_a_client(tmp_path: P
         assert status == 200, made
         assert second.send("GET", f"/v1/conversations/{made['id']}", CALLER) == (200, made)
         assert second.status(f"/v1/conversations/{made['id']}", {}) == 401
+
+
+def test_a_key_that_is_made_at_one_gateway_is_accepted_at_both_and_refused_when_it_is_revoked(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    file = MANY.mount_config(tmp_path / "etc", {"database-url": postgres.new_database()})
+    before = file.read_bytes()
+    with serve_as_image(file, VARIABLES, tmp_path) as first, serve_as_image(file, VARIABLES, tmp_path) as second:
+        status, made = first.send("POST", "/v1/keys", CALLER, {"name": "alice"})
+        assert status == 200, made
+        alice = {"Authorization": f"Bearer {made['key']}"}
+        assert first.status("/v1/models", alice) == 200
+        while second.status("/v1/models", alice) != 200:
+            pass
+        assert second.send("DELETE", "/v1/keys/alice", CALLER)[0] == 200
+        assert second.status("/v1/models", alice) == 401
+        while first.status("/v1/models", alice) != 401:
+            pass
+    assert file.read_bytes() == before

@@ -13,7 +13,7 @@ import pytest
 from holodeck.cli.main import cli
 from holodeck.config.json_schema import SCHEMAS
 from holodeck.gateway.all_endpoints import list_routes
-from holodeck.models.llm import API_KEY_VARIABLES
+from holodeck.models.provider import API_KEY_VARIABLES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -81,6 +81,7 @@ READS_OF_NAMED_VARIABLES = {
     "cli/commands/mcp/target.py": "--env NAME",
     "config/env_loader.py": "${NAME}",
     "config/env_overrides.py": "HOLODECK_KEY__KEY",
+    "cli/ask_model.py": "PROVIDER_SPECS",
     "config/lint.py": "PROVIDER_SPECS",
     "config/mcp_json/loader.py": "INPUT_NAME",
     "config/mcp_json/programs.py": "CODEX_HOME",
@@ -130,3 +131,8 @@ def test_each_public_name_of_python_has_an_entry(module: str) -> None:
     page = (DOCS / "reference" / "python.md").read_text()
     names = importlib.import_module(module).__all__
     assert [name for name in names if f"### `{name}`\n" not in page] == []
+
+
+def test_each_guide_is_in_the_side_bar_of_the_site() -> None:
+    listed = set(re.findall(r"^guides/(\S+)$", (DOCS / "index.md").read_text(), re.MULTILINE))
+    assert {page.stem for page in (DOCS / "guides").glob("*.md")} == listed

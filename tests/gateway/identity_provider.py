@@ -25,7 +25,12 @@ class Issuer:
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": f"{self.url}/keys", "admin_scope": "admin"}
+        return {
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "jwks_url": f"{self.url}/keys",
+            "role_by_scope": {"admin": "operator"},
+        }
 
     @property
     def token(self) -> str:

@@ -193,7 +193,12 @@ def gateway_config(
             for name, server in mcp.items()
         ],
         "keys": [
-            {"name": key, "hash": hash_key(key), "admin": key in admins, "allow": (scopes or {}).get(key)}
+            {
+                "name": key,
+                "hash": hash_key(key),
+                "role": "operator" if key in admins else None,
+                "allow": (scopes or {}).get(key),
+            }
             for key in dict.fromkeys([*keys, *admins, *(scopes or {})])
         ],
         "limits": {"drain_seconds": 0},

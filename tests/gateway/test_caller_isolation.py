@@ -68,7 +68,7 @@ async def test_another_caller_s_id_is_the_same_as_a_missing_one_on_every_route(t
     async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as gateway:
         owned = await _belongings(gateway, ALICE)
         for route in gateway.service.app.routes:
-            if "{" not in route.path or route.is_admin or route.path in SHARED:
+            if "{" not in route.path or route.roles or route.path in SHARED:
                 continue
             body = BODIES.get((route.method, route.path), {} if route.method == "POST" else None)
             for query in ("", "?stream=true"):
@@ -128,7 +128,7 @@ async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_p
             assert status == 401
             error = answer["error"]
             assert error.get("code", error.get("type")) in ("invalid_api_key", "authentication_error", INVALID_REQUEST)
-            if route.is_admin:
+            if route.roles:
                 assert (await gateway.send(route.method, path, body, key=BOB))[0] == 403
                 # The operator is let in, whatever the route says of an empty body.
                 assert (await gateway.send(route.method, path, body, key=ROOT))[0] not in (401, 403)

@@ -27,9 +27,9 @@ ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
 async def test_a_key_is_stored_as_its_hash_only() -> None:
     key, other = new_key(), new_key()
     keys = APIKeys(
-        [CallerKey(name="alice", hash=hash_key(key), is_admin=True), CallerKey(name="bob", hash=hash_key(other))]
+        [CallerKey(name="alice", hash=hash_key(key), role="operator"), CallerKey(name="bob", hash=hash_key(other))]
     )
-    assert await keys.authenticate(key) == Caller(id="key:alice", is_admin=True)
+    assert await keys.authenticate(key) == Caller(id="key:alice", role="operator")
     assert await keys.authenticate(other) == Caller(id="key:bob")
     assert await keys.authenticate(key + "x") is None
     assert key not in repr(keys.__dict__)
@@ -59,7 +59,9 @@ class _Identity:
         public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
         jwk = {**public, "kid": kid, "alg": "ES256", **more}
         (folder / "jwks.json").write_text(json.dumps({"keys": [jwk]}))
-        config = JWTCallers(issuer=ISSUER, audience=AUDIENCE, jwks_file="jwks.json", admin_scope="admin")
+        config = JWTCallers(
+            issuer=ISSUER, audience=AUDIENCE, jwks_file="jwks.json", role_by_scope={"admin": "operator"}
+        )
         self.provider = JWTProvider(config, folder, max_age=max_age)
 
     def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
@@ -73,7 +75,7 @@ async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
     identity = _Identity(tmp_path)
     assert await identity.provider.authenticate(identity.token()) == Caller(id="jwt:alice")
     admin = await identity.provider.authenticate(identity.token(scope="read admin"))
-    assert admin == Caller(id="jwt:alice", is_admin=True)
+    assert admin == Caller(id="jwt:alice", role="operator")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ async def test_callers_that_lose_their_last_provider_accept_no_request() -> None
     callers = Callers([])
     caller = await callers.authenticate({})
     assert caller is not None
-    assert caller.is_admin, "it never had any, so it is this machine's own"
+    assert caller.role == "operator", "it never had any, so it is this machine's own"
     for providers in ([APIKeys([CallerKey(name="ops", hash=hash_key("hd-ops"))])], []):
         callers.replace_providers(providers)
         assert await callers.authenticate({}) is None

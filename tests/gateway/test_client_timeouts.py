@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from async_tests import async_test
 from gateway.movable_clock import advance_clock, with_movable_clock
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
@@ -68,6 +69,23 @@ async def test_a_slow_reader_is_not_disconnected_and_can_send_another_request(
             await advance_clock(SECONDS + 1)
         writer.write(GET)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.proves("D-17")
+@async_test(60)
+async def test_a_reply_counts_against_the_byte_budget_until_its_client_has_read_it(tmp_path: Path) -> None:
+    model = ScriptedModel(say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
+    async with run_gateway(tmp_path, model, limits=LIMITS) as gateway, client_of(gateway) as (reader, writer):
+        budget, request = gateway.service.budget, post(stream=False)
+        for _ in range(2):
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert budget.used >= size_of(head) > len(MORE_THAN_BUFFERS_HOLD)
+            body = await reader.readexactly(size_of(head))
+            while budget.used:  # noqa: ASYNC110 - no event says it
+                await asyncio.sleep(0.01)
+            # What was made by a run, and then the same from storage.
+            request = GET.replace(b"models", b"responses/" + orjson.loads(body)["id"].encode())
 
 
 @pytest.mark.proves("D-25")

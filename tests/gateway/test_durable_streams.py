@@ -13,6 +13,7 @@ import orjson
 import pytest
 from async_tests import async_test
 from durable.crash_cases import list_standing
+from durable.crashing_gateway import AT, PROGRAM
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 from openai import AsyncOpenAI
@@ -84,6 +85,39 @@ async def test_a_model_that_breaks_off_is_asked_again_and_what_it_had_said_is_vo
     assert {item["status"] for item in done if item not in found["output"]} == {"incomplete"}
     places = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
     assert places == list(range(len(places))), "no index is used again"
+
+
+@pytest.mark.proves("D-28", "D-32")
+@async_test(SECONDS)
+async def test_no_index_is_announced_twice_if_the_gateway_dies_between_a_new_answer_and_its_events(
+    tmp_path: Path,
+) -> None:
+    has_begun = asyncio.Event()
+    turns = iter([[think("Hm."), say("I thi"), wait(has_begun), cut()], [say("I call."), call("echo", text="it")]])
+    async with FaultyMCPServer() as mcp, ScriptedModel(lambda _: next(turns, say("Done."))).serve() as scripted:
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file, program=PROGRAM, environ={AT: "turn 1 after"}) as served:
+            _, begun, _ = await served.create_response(background=True)
+            before = await read_stream_until(served, begun["id"], "response.output_text.delta")
+            # Another process writes: the new answer is stored as a step, in its own database, and none of its events.
+            with closing(sqlite3.connect(tmp_path / "holodeck.db", isolation_level=None)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                has_begun.set()
+                await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
+            events = await read_stream(served, begun["id"])
+            await check_with_package(served, found)
+    assert (found["status"], len(mcp.calls("echo")), len(scripted.received)) == ("completed", 1, 3)
+    assert events[: len(before)] == before
+    assert list_standing(events) == found["output"]
+    places = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+    assert places == list(range(len(places)))
+    done = [event for event in events if event["type"] == "response.output_item.done"]
+    assert sorted(event["output_index"] for event in done) == places
+    assert [event["item"]["status"] for event in done if event["item"] not in found["output"]] == ["incomplete"] * 2
 
 
 @pytest.mark.proves("D-28", "D-32")

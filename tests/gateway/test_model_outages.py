@@ -139,7 +139,30 @@ async def test_a_call_of_a_durable_response_waits_for_a_server_that_is_restarted
             await wait_logged(served, "run.server_wait")
             await mcp.come_up()
             found = await _ended(served, begun["id"])
+            _, trace, _ = await served.send("GET", f"/v1/runs/{begun['id']}/trace")
     (made,) = [item for item in found["output"] if item["type"] == "mcp_call"]
     assert (found["status"], made["output"], len(mcp.calls("echo"))) == ("completed", "it", 1)
+    (notice,) = [span for span in trace["spans"] if span["kind"] == "notice"]
+    assert notice["name"] == "Waiting up to 600 s for the MCP server tools, which cannot be reached."
+    assert notice["parent"] == next(span["id"] for span in trace["spans"] if span["kind"] == "tool")
     called, ended = read_audit(tmp_path, "tool_call", "tool_result")
     assert (called["call_id"], ended["outcome"]) == (ended["call_id"], "ok")
+
+
+@pytest.mark.proves("D-14", "D-32")
+@async_test(SECONDS)
+async def test_a_call_of_a_durable_response_that_waits_for_its_server_is_cancelled_at_once(tmp_path: Path) -> None:
+    gate = wait(asyncio.Event())
+    async with FaultyMCPServer(era="modern") as mcp, ScriptedModel([gate, call("echo", text="it")]).serve() as model:
+        server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await gate.reached.wait()
+            await mcp.go_down()
+            gate.until.set()
+            await wait_logged(served, "run.server_wait")
+            await served.send("POST", f"/v1/responses/{begun['id']}/cancel")
+            assert (await _ended(served, begun["id"]))["status"] == "cancelled"
+            await mcp.come_up()
+    assert not mcp.calls()

@@ -11,7 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from gateway.scraped_metrics import parse_metrics
 from websockets.asyncio.client import ClientConnection, connect
 
 from holodeck.gateway.server.admission import (
+    LARGE_BODY_BYTES,
     LATE_SECONDS,
     LATE_TURN,
     MAX_WAIT,
@@ -32,10 +33,12 @@ from holodeck.gateway.server.admission import (
     STARTS_PER_TURN,
 )
 from holodeck.gateway.server.draining_server import ACCEPTS_PER_TURN, open_listener
+from holodeck.lib.limits import KIB
 from holodeck.testing import ScriptedModel, say
 
 _GET_MODELS = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 _READS = 10
+SECONDS = 60.0
 DOORS = {
     "/v1/responses": b'"code":"gateway_overloaded"',
     "/v1/chat/completions": b'"code":"gateway_overloaded"',
@@ -166,6 +169,48 @@ async def test_requests_that_come_at_once_start_in_order_a_few_in_each_turn(tmp_
         assert (await gateway.send("GET", "/v1/models"))[0] == 200, "it came when there was room, and had its turn"
         assert [number for number, _ in started] == list(range(STARTS_PER_TURN + MAX_WAITING))
         assert max(Counter(turn for _, turn in started).values()) == STARTS_PER_TURN
+
+
+@async_test(60)
+async def test_large_bodies_that_come_at_once_are_read_one_in_each_turn_at_every_door(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = b"x" * (LARGE_BODY_BYTES + 1)
+    head = "POST {} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n"
+    turn, refused_in = 0, dict[str, int]()
+
+    class Refusals(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.__dict__.get("event") in ("request.refused", "gateway.request"):
+                refused_in[record.getMessage().partition(" request=")[2].partition(" ")[0]] = turn
+
+    def count_turn() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count_turn)
+
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(run_gateway(tmp_path))
+        url = f"{gateway.url.replace('http', 'ws')}/v1/responses"
+        sockets = [await stack.enter_async_context(connect(url)) for _ in range(3)]
+        host, port = gateway.url.removeprefix("http://").split(":")
+        connections = [socket.create_connection((host, int(port))) for _ in DOORS]
+        for door, connection in zip(DOORS, connections, strict=True):
+            stack.enter_context(connection)
+            # Both loops are this one: what is sent arrives together, at the next turn.
+            connection.settimeout(SECONDS)
+            connection.sendall(head.format(door, len(large)).encode() + large)
+        await asyncio.gather(*(each.send(large.decode()) for each in sockets))
+        loop, handler, logger = asyncio.get_running_loop(), Refusals(), logging.getLogger("holodeck")
+        stack.enter_context(caplog.at_level(logging.INFO))
+        logger.addHandler(handler)
+        count_turn()
+        while len(refused_in) < len(DOORS) + len(sockets):  # noqa: ASYNC110 - another task writes the log
+            await asyncio.sleep(0)
+        logger.removeHandler(handler)
+        for connection in connections:
+            assert connection.recv(KIB).startswith(b"HTTP/1.1 400 ")
+    assert max(Counter(refused_in.values()).values()) == 1
 
 
 @async_test

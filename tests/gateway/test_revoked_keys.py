@@ -220,7 +220,7 @@ async def test_tokens_of_an_identity_provider_that_is_removed_stop_at_once(tmp_p
         model = waiting_model(asyncio.Event())
         async with run_gateway(tmp_path, model, jwt=issuer.config, keys=[BOB]) as gateway:
             token = issuer.token
-            assert await gateway.reload(jwt=issuer.config | {"admin_scope": "other"})
+            assert await gateway.reload(jwt=issuer.config | {"role_by_scope": {"other": "operator"}})
             running = asyncio.create_task(gateway.stream("/v1/responses", ASK | {"stream": True}, key=token))
             await wait_asked(gateway, 1)
             assert await gateway.reload(jwt=None)

@@ -56,6 +56,7 @@ async def test_a_run_says_what_was_asked_what_it_took_and_what_it_cost(tmp_path:
         "cached_tokens": 400,
         "cache_write_tokens": 300,
         "reasoning_tokens": 50,
+        "estimated_tokens": 0,
         "total_tokens": 3_300,
     }
     assert run["cost"] == pytest.approx((2_600 * 2.0 + 400 * 0.5 + 300 * 10.0) / 1_000_000)

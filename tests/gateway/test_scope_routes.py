@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.all_endpoints import list_routes
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALL, MODELS, SERVERS, NONE = ("models", "agents", "servers", "tools"), ("models", "agents"), ("servers", "tools"), ()
@@ -76,6 +78,7 @@ SCOPED = {
     "GET /v1/runs": NONE,
     "GET /v1/runs/{id}": NONE,
     "GET /v1/runs/{id}/trace": NONE,
+    "POST /v1/runs/{id}/cancel": NONE,
     "GET /v1/usage": NONE,
     "GET /v1/budget": NONE,
     # The counters of the whole process, for its operator.
@@ -91,6 +94,25 @@ SCOPED = {
     "GET /": NONE,
     "GET /console/{file}": NONE,
 }
+OPERATORS, FIGURES = ("operator",), ("operator", "viewer")
+ROLES = {
+    "GET /metrics": ("operator", "viewer", "metrics"),
+    "GET /v1/keys": FIGURES,
+    "POST /v1/keys": OPERATORS,
+    "POST /v1/keys/rotate": OPERATORS,
+    "POST /v1/keys/update": OPERATORS,
+    "DELETE /v1/keys/{name}": OPERATORS,
+    "GET /v1/config": OPERATORS,
+    "GET /v1/mcp/servers": OPERATORS,
+    "GET /v1/mcp/servers/{name}/tools": OPERATORS,
+    "POST /v1/mcp/servers/{name}/refresh": OPERATORS,
+    "POST /v1/mcp/servers/{name}/sleep": OPERATORS,
+    "POST /v1/mcp/servers/{name}/accept": OPERATORS,
+    "POST /v1/mcp/servers/{name}/login": OPERATORS,
+    "GET /v1/mcp/servers/{name}/login": OPERATORS,
+    "DELETE /v1/mcp/servers/{name}/login": OPERATORS,
+}
+"""The roles that open a route. All others are for every caller, but one with the role `metrics`."""
 FREE, LIMITED = "hd-free", "hd-limited"
 SCOPES = {
     "models": {"models": ["demo"]},
@@ -165,6 +187,42 @@ async def serve(folder: Path, kind: str) -> AsyncIterator[Served]:
 
 def test_every_route_has_a_decision_about_scopes() -> None:
     assert {f"{route.method} {route.path}" for route in list_routes()} | {SOCKET} == set(SCOPED)
+
+
+@async_test(60)
+async def test_a_role_opens_its_routes_and_no_others(tmp_path: Path) -> None:
+    names = ("operator", "viewer", "metrics", "none")
+    keys = [{"name": name, "hash": hash_key(name), "role": name if name != "none" else None} for name in names]
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=["none"], is_checked=False) as gateway:
+        assert await gateway.reload(keys=keys)
+        for route in list_routes():
+            if route.is_public or route.method == "DELETE" or (route.method, route.path) == ("GET", "/mcp"):
+                continue
+            path = route.path.replace("{id}", "x").replace("{item_id}", "y").replace("{name}", "z")
+            opened = ROLES.get(f"{route.method} {route.path}", tuple(each for each in names if each != "metrics"))
+            assert route.roles == (() if "none" in opened else opened)
+            for name in names:
+                status, said = await gateway.send(route.method, path, {} if route.method == "POST" else None, key=name)
+                assert (status == 403) is (name not in opened), (route.method, path, name, said)
+        for name, is_open in (("none", True), ("metrics", False)):
+            url, headers = gateway.url.replace("http", "ws", 1), {"authorization": f"Bearer {name}"}
+            with nullcontext() if is_open else pytest.raises(InvalidStatus, match="403"):
+                await (await connect(f"{url}/v1/responses", additional_headers=headers)).close()
+
+
+@async_test(60)
+async def test_a_viewer_sees_the_usage_of_all_callers_and_nothing_that_they_wrote(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=["alice"]) as gateway:
+        viewer = {"name": "eve", "hash": hash_key("eve"), "role": "viewer"}
+        assert await gateway.reload(keys=[{"name": "alice", "hash": hash_key("alice")}, viewer])
+        _, made = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "My secret"}, key="alice")
+        _, usage = await gateway.send("GET", "/v1/usage?group_by=caller", key="eve")
+        assert [each["caller"] for each in usage["data"]] == ["key:alice"]
+        _, runs = await gateway.send("GET", "/v1/runs", key="eve")
+        assert runs["data"] == []
+        for path in (f"/v1/runs/{made['id']}", f"/v1/runs/{made['id']}/trace", f"/v1/responses/{made['id']}"):
+            assert (await gateway.send("GET", path, key="eve"))[0] == 404
+        assert (await gateway.send("GET", "/v1/runs?caller=alice", key="eve"))[0] == 403
 
 
 def routes_with(*kinds: str) -> list[Any]:

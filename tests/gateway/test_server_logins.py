@@ -221,7 +221,7 @@ async def test_a_login_needs_an_operator_who_may_use_the_server(tmp_path: Path) 
 async def test_the_login_of_an_operator_whose_key_is_withdrawn_is_cancelled(tmp_path: Path) -> None:
     async with serve(tmp_path, admins=["hd-left", "hd-ops"]) as (_, gateway):
         login = await start(gateway, key="hd-left")
-        assert await gateway.reload(keys=keys("hd-ops", admin=True))
+        assert await gateway.reload(keys=keys("hd-ops", role="operator"))
         over = await wait_login(gateway, key="hd-ops")
         assert (over["status"], "was withdrawn" in over["error"]) == ("failed", True)
         assert (await come_back(login["authorization_url"]))[0] == 400

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,23 +84,83 @@ async def test_a_limit_by_the_minute_is_in_the_headers_of_answers(tmp_path: Path
             assert "x-holodeck-cost" not in answer.headers, "the price is not known"
 
 
-@async_test(60)
-async def test_an_answer_that_is_left_costs_the_input_that_the_provider_told_and_the_output_that_came(
-    tmp_path: Path,
+LEFT: Mapping[str, tuple[DialectName, str]] = {
+    f"{dialect} by {path}": (dialect, path)
+    for dialect in ("chat", "responses", "anthropic")
+    for path in ("/v1/responses", "/v1/chat/completions", "/v1/messages")
+}
+
+
+@pytest.mark.parametrize("has_budget", [False, True])
+@pytest.mark.parametrize("name", LEFT)
+def test_an_answer_that_is_left_is_paid_by_every_caller_and_shown_as_an_estimate(
+    tmp_path: Path, name: str, has_budget: bool
 ) -> None:
-    never = asyncio.Event()
-    told = spend(MILLION, 0, cached=MILLION // 2, cache_write=MILLION // 5)
-    model = ScriptedModel(lambda _: [told, say("x" * 4_000), wait(never)])
-    async with run_gateway(tmp_path, model, dialect="anthropic", **KEYS) as gateway:
+    """Its input as the provider has told it, which only Anthropic does, and the output that came."""
+    dialect, path = LEFT[name]
+
+    async def leave() -> list[Any]:
+        never = asyncio.Event()
+        told = spend(MILLION, 0, cached=MILLION // 2, cache_write=MILLION // 5)
+        model = ScriptedModel(lambda _: [told, say("x" * 4_000), wait(never)])
+        config = KEYS | {"budgets": KEYS["budgets"] if has_budget else None}
+        async with run_gateway(tmp_path, model, dialect=dialect, **config) as gateway:
+            session, asked = await gateway.http_client(ALICE), [{"role": "user", "content": "Go" * 2_000}]
+            body = {"input" if path == "/v1/responses" else "messages": asked, "model": MODEL, "stream": True}
+            more = {"max_tokens": 9_000} if path == "/v1/messages" else {}
+            async with session.post(path, json=body | more) as answer:
+                while b"xxx" not in await answer.content.readline():
+                    pass
+            # The gateway ends the request at the model, which is the only one.
+            await gateway.model.left.wait()
+            while gateway.service.configurations.current.uses.count:  # noqa: ASYNC110 - the run stores its end
+                await asyncio.sleep(0)
+            _, budget = await gateway.send("GET", "/v1/budget", key=ALICE)
+            _, usage = await gateway.send("GET", "/v1/usage?bucket=day&group_by=status", key=ALICE)
+            _, runs = await gateway.send("GET", "/v1/runs", key=ALICE)
+            metrics = (await gateway.send("GET", "/metrics", key=OPS))[1].decode()
+            return [budget["spent"], usage["data"], runs["data"], metrics]
+
+    spent, usage, runs, metrics = run_with_timeout(leave())
+    # A token is counted for four characters, and some for the message.
+    sent, received = (MILLION, 1_000) if dialect == "anthropic" else (1_004, 1_000)
+    cost = COST - 0.1 * 20 if dialect == "anthropic" else sent * 4 / MILLION
+    cost += received * 20 / MILLION
+    # Anthropic tells the first token of its answer as well.
+    estimated = received - 1 if dialect == "anthropic" else sent + received
+    assert [row["status"] for row in usage] == ["cancelled"]
+    assert (usage[0]["input_tokens"], usage[0]["output_tokens"]) == (sent, received)
+    assert usage[0]["estimated_tokens"] == estimated
+    assert usage[0]["cost"] == pytest.approx(cost, rel=0.001)
+    assert f'holodeck_estimated_tokens_total{{model="{MODEL}"}} {estimated}.0' in metrics
+    if has_budget:
+        assert spent == pytest.approx(cost, rel=0.001)
+    if path == "/v1/responses":
+        assert [run["usage"]["estimated_tokens"] for run in runs] == [estimated]
+        assert [run["cost"] for run in runs] == pytest.approx([cost], rel=0.001)
+
+
+@async_test(60)
+async def test_a_request_that_never_reached_the_model_is_not_paid(tmp_path: Path) -> None:
+    """The client leaves while its turn waits for another one to end, since both may use up its budget."""
+    first, never = wait(asyncio.Event()), asyncio.Event()
+    model = ScriptedModel([first, say("ok"), spend(10, 10)], wait(never))
+    config = KEYS | {"budgets": {ALICE: {"amount": 0.001, "period": "month"}}}
+    async with run_gateway(tmp_path, model, **config) as gateway:
         session = await gateway.http_client(ALICE)
-        async with session.post("/v1/responses", json={"model": MODEL, "input": "Go", "stream": True}) as answer:
-            while b"xxx" not in await answer.content.readline():
-                pass
-        while len(gateway.service.runs):  # noqa: ASYNC110 - it notices that the client is gone
+        body = {"model": MODEL, "input": "Go"}
+        begun = asyncio.create_task(session.post("/v1/responses", json=body))
+        await first.reached.wait()
+        waiting = asyncio.create_task(session.post("/v1/responses", json=body))
+        while len(gateway.service.runs) < 2:  # noqa: ASYNC110 - it has come
             await asyncio.sleep(0)
-        _, mine = await gateway.send("GET", "/v1/budget", key=ALICE)
-        # A token is counted for four characters.
-        assert mine["spent"] == pytest.approx(COST - 0.1 * 20 + 1_000 * 20 / MILLION, rel=0.01)
+        waiting.cancel()
+        while len(gateway.service.runs) > 1:  # noqa: ASYNC110 - it is gone
+            await asyncio.sleep(0)
+        first.until.set()
+        (await begun).close()
+        _, usage = await gateway.send("GET", "/v1/usage?bucket=day&group_by=status", key=ALICE)
+    assert {row["status"]: row["input_tokens"] for row in usage["data"]} == {"cancelled": 0, "completed": 10}
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])

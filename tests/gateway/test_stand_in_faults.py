@@ -194,14 +194,12 @@ async def _ask_one_by_one(
 def _check(case: Case, answer: Answer, model: str) -> None:
     """Check what the client sees and what the models were asked. The tools are checked at the end."""
     is_background = case.door == "background"
-    # The only event of a streamed message that has a model comes before the choice.
-    stand_in = model if case.door == "/v1/messages" and case.is_streamed else STAND_IN
     match case.shape:
         case "of text":
-            assert answer == Answer(has_failed=False, text="second ends.", model=stand_in), case
+            assert answer == Answer(has_failed=False, text="second ends.", model=STAND_IN), case
             assert case.second_asked == 1, case
         case "with a tool":
-            assert answer == Answer(has_failed=False, text="second begins. second ends.", model=stand_in), case
+            assert answer == Answer(has_failed=False, text="second begins. second ends.", model=STAND_IN), case
             assert case.second_asked == 2, case
         case "after its tool":
             assert case.second_asked == 0, case
@@ -237,6 +235,7 @@ async def _ask(session: aiohttp.ClientSession, case: Case, model: str) -> Answer
     read = {"/v1/chat/completions": _read_completion, "/v1/messages": _read_message}.get(case.door, _read_response)
     is_error = code != 200 or any(event.get("error") for event in found)
     text, models, has_failed = read(found)
+    assert is_responses or len(set(models)) <= 1, "a stream of chunks or of a message names one model"
     return Answer(has_failed=is_error or has_failed, text=" ".join(text.split()), model=models[-1] if models else "")
 
 

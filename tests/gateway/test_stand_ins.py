@@ -13,6 +13,7 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.messages.message_client import join_events, stream_message
 from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_gateway
 
 from holodeck.providers.wrappers import fallback, retry
@@ -80,6 +81,28 @@ async def test_a_stand_in_answers_for_a_model_that_cannot_and_the_answer_says_so
         code, found = await gateway.send("POST", path, BODIES[path])
         assert (code, found["model"]) == (200, MODEL), "the usual model is asked first again"
         assert len(second.received) == len(CANNOT_ANSWER)
+
+
+@async_test(60)
+async def test_every_chunk_and_the_start_of_a_message_name_the_stand_in_that_answers(tmp_path: Path) -> None:
+    usual = Usual()
+    async with run_with_stand_in(tmp_path, ScriptedModel(usual), ScriptedModel(lambda _: say("second"))) as (
+        gateway,
+        _,
+    ):
+        client = await gateway.openai_client()
+        for is_away, name in ((True, STAND_IN), (False, MODEL)):
+            usual.turns = [status(503, retry_after="0")] * 2 if is_away else []
+            chat = BODIES["/v1/chat/completions"]["messages"]
+            chunks = [
+                chunk async for chunk in await client.chat.completions.create(model=MODEL, messages=chat, stream=True)
+            ]
+            assert {chunk.model for chunk in chunks} == {name}
+            assert [chunk.choices[0].delta.role for chunk in chunks].count("assistant") == 1
+            usual.turns = [status(503, retry_after="0")] * 2 if is_away else []
+            events = await stream_message(gateway, {**BODIES["/v1/messages"], "stream": True})
+            assert events[0]["message"]["model"] == name
+            assert join_events(events)["content"][0]["text"] == ("second" if is_away else "usual")
 
 
 @async_test(60)

@@ -1,4 +1,4 @@
-"""Stock client packages, unchanged and in several versions, against `holodeck serve`."""
+"""Stock client packages, unchanged and in several versions, against a gateway."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from clients.run import PROGRAMS
 from clients.scripted_conversation import run_scripted_gateway
 from gateway.client_environments import CLIENTS, node_folder, python_with
-from gateway.running_gateway import MODEL
+from gateway.running_gateway import MODEL, run_gateway
 
-from holodeck.testing import call, say
+from holodeck.testing import PromptCache, ScriptedModel, call, say, spend
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted import Received
 
@@ -127,5 +128,30 @@ def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_to
             "chat": time,
             "chat_streamed": "It is 3.",
         }
+
+    use()
+
+
+@pytest.mark.long
+@pytest.mark.proves("D-25")
+def test_ten_turns_of_anthropic_s_own_package_are_read_from_the_cache(tmp_path: Path) -> None:
+    """The package sends no marks here. Its usage is what the provider billed."""
+    python, cache, turns = python_with("anthropic"), PromptCache(minimum=512), 10
+    calls = [[call(f"look_up_{number}", number=number), spend(0, 50)] for number in range(turns - 1)]
+
+    @async_test(300)
+    async def use() -> None:
+        model = ScriptedModel(*calls, [say("Everywhere."), spend(0, 50)])
+        async with run_gateway(tmp_path, model, dialect="anthropic", prompt_cache=cache) as gateway:
+            seen = await _run(python, PROGRAMS / "anthropic_turns.py", f"{gateway.url}/v1", MODEL)
+        assert (seen["version"].split(".")[0], seen["answer"], set(seen["models"])) == ("2", "Everywhere.", {MODEL})
+        assert len(cache.billed) == turns
+        for said, billed in zip(seen["usages"], cache.billed, strict=True):
+            assert said["cache_read_input_tokens"] == billed.cached_tokens
+            assert said["cache_creation_input_tokens"] == billed.cache_write_tokens
+            assert said["input_tokens"] == billed.input_tokens - billed.cached_tokens - billed.cache_write_tokens
+            assert said["output_tokens"] == 50
+        for billed in cache.billed[1:]:
+            assert billed.cached_tokens >= 0.9 * billed.input_tokens
 
     use()

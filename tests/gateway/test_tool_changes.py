@@ -167,11 +167,15 @@ async def test_a_tool_that_appears_during_a_run_is_offered_after_those_that_were
         await server.grow()
         await announce(server)
         gate.until.set()
-        await running
+        answer = await running
         before, after = (request["tools"] for request in gateway.model_requests)
+        _, trace = await gateway.send("GET", f"/v1/runs/{answer['id']}/trace", key="root")
     # A prompt cache reads what was sent before from its beginning.
     assert after[: len(before)] == before
     assert [tool["function"]["name"] for tool in after[len(before) :]] == ["grown_1"]
+    assert [span["name"] for span in trace["spans"] if span["kind"] == "notice"] == [
+        "Since this run began, these tools are new: grown_1."
+    ]
 
 
 @async_test(60)

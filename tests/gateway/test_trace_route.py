@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import ANY_KEY, MODEL, RunningGateway, run_gateway
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream_until, wait_ended, wait_model_requests
 
+from holodeck.gateway.runs.trace_resource import build_spans
+from holodeck.gateway.runs.trace_steps import TOKEN_NAMES, Step
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say, spend, wait
 from holodeck.testing.mcp.tools import tool_entry
 from holodeck.testing.model.script import status
@@ -269,6 +272,42 @@ async def test_a_call_of_a_client_function_is_a_wait(tmp_path: Path) -> None:
         trace = await read_trace(gateway, response["id"])
     [waiting] = [span for span in trace["spans"] if span["kind"] == "wait"]
     assert (waiting["name"], waiting["status"], waiting["seconds"]) == ("look", "running", None)
+
+
+@async_test(60)
+async def test_steps_are_stored_by_name_and_those_of_another_version_are_none(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as gateway:
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        store, path = gateway.service.store, f"/v1/runs/{response['id']}/trace"
+        stored = await store.get(response["id"], "local")
+        assert stored is not None
+        assert stored.trace is not None
+        trace = orjson.loads(stored.trace)
+        assert [(step["kind"], step.get("items")) for step in trace["steps"]] == [
+            ("turn", 0),
+            ("token", None),
+            ("answer", 1),
+            ("ended", 1),
+        ]
+        older = replace(stored, trace=orjson.dumps({**trace, "version": trace["version"] - 1}), run=None)
+        await store.save(older)
+        assert (await gateway.send("GET", path))[0] == 404
+
+
+def test_a_turn_whose_model_had_answered_is_not_begun_anew_by_another_process() -> None:
+    tokens = dict.fromkeys(TOKEN_NAMES, 1)
+    steps: list[Step] = [
+        {"kind": "turn", "at": 10, "number": 1, "items": 0, "is_replayed": False, "tool_list": None},
+        {"kind": "answer", "at": 20, "items": 1, "tokens": tokens, "cost": None},
+        {"kind": "resumed", "at": 50, "recorded": 30},
+        {"kind": "turn", "at": 60, "number": 1, "items": 0, "is_replayed": True, "tool_list": None},
+        {"kind": "turn", "at": 70, "number": 2, "items": 1, "is_replayed": False, "tool_list": None},
+    ]
+    spans = [(span["id"], span["start"]) for span in build_spans(steps)]
+    assert spans == [
+        *(("run", 0.0), ("turn_1", 1e-05), ("model_1", 1e-05), ("recovery_1", 3e-05)),
+        *(("turn_2", 7e-05), ("model_2", 7e-05)),
+    ]
 
 
 @pytest.mark.parametrize("is_changed", [False, True])

@@ -9,8 +9,9 @@ from providers.model_exchange import collect_events, model_request, run_with_tim
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM, ProviderName
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelAnswer
+from holodeck.models.provider import ProviderName
 from holodeck.providers.factory import build_model_provider
 from holodeck.testing.model.script import say, status
 from holodeck.testing.model.scripted import DialectName, Received, ScriptedModel
@@ -68,6 +69,9 @@ def test_another_endpoint_gets_no_key_of_the_environment(provider: str, dialect:
         ("azure_openai", "https://mine-openai.azure.com", None),
         ("azure_openai", "https://proxy.example/openai.azure.com", None),
         ("openai_compatible", "https://api.openai.com/v1", None),
+        ("groq", None, "GROQ_API_KEY"),
+        ("groq", "https://models.example.com/v1", None),
+        ("vllm", None, None),
     ],
 )
 def test_the_key_of_the_environment_is_for_the_providers_own_hosts(
@@ -76,6 +80,11 @@ def test_the_key_of_the_environment_is_for_the_providers_own_hosts(
     llm = LLM(provider=provider, name="m", endpoint=endpoint)
     assert llm.environment_key == variable
     assert llm.model_copy(update={"api_key": Secret("mine")}).environment_key is None
+
+
+def test_a_request_asks_for_the_usage_of_a_stream_except_where_that_is_refused() -> None:
+    assert received_by("chat", {}, provider="groq").json["stream_options"] == {"include_usage": True}
+    assert "stream_options" not in received_by("chat", {}, provider="mistral").json
 
 
 def test_the_key_of_the_file_comes_first() -> None:

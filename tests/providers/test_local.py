@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelRequest, ToolSpec
+from holodeck.models.provider import Provider
 from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local.model import ChoiceParser, Local, build_answer_body, build_choice_body, has_result
 
@@ -60,7 +61,8 @@ sys.modules["xllamacpp"] = None
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
 from holodeck.models.items import text_message
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
+from holodeck.models.provider import Provider
 from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local.model import Local
 

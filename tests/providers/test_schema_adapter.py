@@ -9,8 +9,9 @@ import pytest
 from async_tests import async_test
 
 from holodeck.models.items import FunctionCall, text_message
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
+from holodeck.models.provider import Provider
 from holodeck.providers.factory import build_model_provider
 from holodeck.testing import ScriptedModel, call, call_raw, say
 

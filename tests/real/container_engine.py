@@ -14,7 +14,7 @@ from pathlib import Path
 
 from installed_servers import PACKAGES
 
-from holodeck.tools.mcp.transports.child_environment import child_environment
+from holodeck.tools.mcp.transports.stdio import child_environment
 
 DOCKER = "docker"
 """The property of a test report that says how it went with containers; the end of a test run shows it."""

@@ -315,7 +315,7 @@ async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({str(tmp_path / "kept.db")!r})))
     await store.save(StoredResponse(id="small", caller_id="a", created_at=1.0, status="completed"))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
     try:
         await store.save(StoredResponse(id="big", caller_id="a", created_at=1.0, status="done", items=b"x" * 1_000_000))
     except StorageError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_after_init_nothing_is_asked_also_not_for_a_key_in_an_env_file(tmp_path:
             "{provider: openai, name: m, endpoint: 'https://m.example/v1?k=secret', api_key: sk-literal}",
             "openai m at https://m.example/v1?k=***",
         ),
-        ("{provider: ollama, name: m}", "ollama m at localhost, without a key"),
+        ("{provider: ollama, name: m}", "ollama m at http://localhost:11434, without a key"),
         ("{provider: rehearsal}", "rehearsal"),
     ],
 )
@@ -72,13 +73,28 @@ def test_validate_prints_the_digest_that_ci_allows(tmp_path: Path) -> None:
     (folder / "agent.yaml").write_text(
         "name: demo\nmodel: {provider: ollama, name: m, endpoint: 'http://127.0.0.1:1'}\n"
     )
-    printed = run_holodeck("validate", cwd=folder).stdout
+    printed = run_holodeck("validate", cwd=folder, env=UNTRUSTED).stdout
+    trusted = run_holodeck("validate", cwd=folder).stdout
     data = json.loads(run_holodeck("validate", "--json", cwd=folder).stdout)
     refused = run_holodeck("run", "Hi", cwd=folder, env=UNTRUSTED)
     assert f"Trust digest: {data['trust_digest']}\n" in printed
+    assert data["trust_digest"] not in trusted, "nothing to copy once the file may be used"
     assert data["trust_digest"] in refused.stderr
     allowed = run_holodeck("run", "Hi", cwd=folder, env={"HOLODECK_TRUST": data["trust_digest"]})
     assert "could not be reached" in allowed.stderr
+
+
+def test_a_short_key_in_the_file_is_on_no_screen(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    model = "{provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:1', api_key: '4711'}"
+    (folder / "agent.yaml").write_text(f"name: demo\nmodel: {model}\n")
+    digest = sha256(b"4711").hexdigest()
+    for args in (("validate",), ("validate", "--json"), ("trust", "--json"), ("run", "Hi")):
+        done = run_holodeck(*args, cwd=folder, env=UNTRUSTED)
+        shown = done.stdout + done.stderr
+        assert "4711" not in shown, args
+        assert digest[:8] not in shown, args
 
 
 def test_init_does_not_trust_the_settings_that_were_in_the_folder_before(tmp_path: Path) -> None:

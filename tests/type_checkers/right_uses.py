@@ -10,6 +10,7 @@ from typing import Any, assert_never, assert_type
 from holodeck import (
     LLM,
     Agent,
+    AgentProgressed,
     AnswerCall,
     AskPerson,
     CallAdded,
@@ -37,6 +38,7 @@ from holodeck import (
     RunError,
     RunFinished,
     RunLimits,
+    RunNoticed,
     RunOptions,
     RunResult,
     RunStarted,
@@ -50,6 +52,7 @@ from holodeck import (
     ToolResult,
     ToolSpec,
     ToolStarted,
+    TurnCut,
     TurnFinished,
     TurnStarted,
     Usage,
@@ -117,7 +120,7 @@ def check_credentials() -> None:
     machine = OAuthClientCredentials(client_id="shop", client_secret="secret", token_url="https://id.example/token")
     person = OAuthAuthorizationCode(client_id="shop", client_secret="secret", issuer="https://id.example")
     servers = [MCPServer.http("https://shop.example/mcp", name=each.type, auth=each) for each in (machine, person)]
-    Agent(model, tools=servers)
+    Agent(model, tools=[*servers, MCPServer.in_memory(Shop("books"), name="own", request_timeout=5)])
 
 
 async def check_deps_and_options(model: ModelProvider) -> None:
@@ -195,14 +198,16 @@ async def check_events_by_class(agent: Agent[None, Invoice]) -> None:
         match event:
             case RunStarted():
                 assert_type(event.run_id, str)
-            case TurnStarted() | TurnFinished():
+            case TurnStarted() | TurnFinished() | TurnCut():
                 assert_type(event.turn, int)
             case StandInAnswered():
                 assert_type(event.name, str)
-            case TextAdded() | ReasoningAdded():
+            case TextAdded() | ReasoningAdded() | RunNoticed():
                 assert_type(event.text, str)
             case CallAdded() | ToolProgressed():
                 assert_type(event.call_id, str)
+            case AgentProgressed():
+                assert_type(event.agent, str)
             case ItemFinished():
                 assert_type(event.item, Item)
             case ToolStarted():

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from holodeck import LLM, OAuthAuthorizationCode, OAuthClientCredentials
-from holodeck.models.llm import Provider, ProviderName
+from holodeck.models.provider import Provider, ProviderName
 
 ROOT = Path(__file__).parents[2]
 RIGHT, WRONG = (Path(__file__).with_name(name) for name in ("right_uses.py", "wrong_uses.py"))

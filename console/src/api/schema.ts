@@ -160,16 +160,30 @@ export interface ListedKey {
   name: string;
   /** As `keys[].id` of the gateway file: which of several callers of this name it is. */
   id: string | null;
-  /** Whether it is an operator's key. */
-  admin: boolean;
+  /** What the caller may do beside its own requests. */
+  role: "operator" | "viewer" | "metrics" | null;
   /** What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs. */
   allow: Record<string, unknown> | null;
   /** As `keys[].limits` of the gateway file. */
   limits: Record<string, unknown> | null;
   /** As `keys[].budget` of the gateway file. */
   budget: Record<string, unknown> | null;
+  /** Time after which the key is refused. */
+  expires: string | null;
+  /** Whether the key is refused for now. */
+  paused: boolean;
   /** Until then the key before is accepted as well. */
   old_hash_expires: string | null;
+  /** The id of the caller, in runs, usage and logs. */
+  caller_id: string;
+  /** Where the key is. One of the gateway's file is changed only there. */
+  source: "file" | "store";
+  /** When it was made, in seconds since 1970. Null for one of the file. */
+  made_at: number | null;
+  /** The id of the caller that has made it. Null for one of the file. */
+  made_by: string | null;
+  /** When a request with it was last seen, to the minute. */
+  last_used_at: number | null;
   spending: {
     /** Spent in this period of the budget. */
     spent: number;
@@ -185,16 +199,28 @@ export interface NewKey {
   name: string;
   /** As `keys[].id` of the gateway file: which of several callers of this name it is. */
   id: string | null;
-  /** Whether it is an operator's key. */
-  admin: boolean;
+  /** What the caller may do beside its own requests. */
+  role: "operator" | "viewer" | "metrics" | null;
   /** What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs. */
   allow: Record<string, unknown> | null;
   /** As `keys[].limits` of the gateway file. */
   limits: Record<string, unknown> | null;
   /** As `keys[].budget` of the gateway file. */
   budget: Record<string, unknown> | null;
+  /** Time after which the key is refused. */
+  expires: string | null;
+  /** Whether the key is refused for now. */
+  paused: boolean;
   /** Until then the key before is accepted as well. */
   old_hash_expires: string | null;
+  /** The id of the caller, in runs, usage and logs. */
+  caller_id: string;
+  /** Where the key is. One of the gateway's file is changed only there. */
+  source: "file" | "store";
+  /** When it was made, in seconds since 1970. Null for one of the file. */
+  made_at: number | null;
+  /** The id of the caller that has made it. Null for one of the file. */
+  made_by: string | null;
   /** The key itself, shown only now. */
   key: string;
 }
@@ -256,6 +282,8 @@ export interface RunTokens {
   cached_tokens: number;
   cache_write_tokens: number;
   reasoning_tokens: number;
+  /** Not told by the provider, whose answer was cut: estimated by what came. */
+  estimated_tokens: number;
   total_tokens: number;
 }
 
@@ -311,7 +339,7 @@ export interface Span {
    * `model` is the request to the model within a `turn`; `wait` is a queue, or the client that has to run a call;
    * `recovery` is the time from the last record of a gateway that died to the continuation.
    */
-  kind: "run" | "turn" | "model" | "tool" | "approval" | "wait" | "retry" | "recovery" | "compaction";
+  kind: "run" | "turn" | "model" | "tool" | "approval" | "wait" | "retry" | "recovery" | "compaction" | "notice";
   name: string;
   /** The MCP server of a call. */
   server: string | null;
@@ -398,6 +426,8 @@ export interface UsageRow {
   cache_write_tokens: number;
   output_tokens: number;
   reasoning_tokens: number;
+  /** Not told by the provider, whose answer was cut: estimated by what came. */
+  estimated_tokens: number;
   /** Of these requests, and of MCP clients. */
   tool_calls: number;
   /** In the currency of the prices in the gateway's file. Null: the model has no price. */

@@ -2,7 +2,7 @@
 
 Each module of this package is one topic, and is found by itself: `MODULE` is the module of the public names that it
 shows, `EXAMPLES` has the programs, and topics come in the order of their `PLACE` (any number). A new public name is
-in `names` of at least one example.
+in `names` of at least one example, and in one section of `python_sections.py`.
 """
 
 from __future__ import annotations

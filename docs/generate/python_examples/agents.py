@@ -46,6 +46,39 @@ print(result.output.euros, result.tool_calls)''',
         output="3.5 1",
     ),
     Example(
+        title="Let an agent ask another one",
+        about=(
+            "An agent among the tools of another one is asked by calls. What it spends counts in the result of its "
+            "caller, and its events are inside `AgentProgressed`. See [Agents that ask agents]"
+            "(../guides/agents-that-ask-agents.md)."
+        ),
+        names=("AgentTool", "AgentProgressed"),
+        code="""\
+import asyncio
+
+from holodeck import Agent, AgentProgressed, AgentTool, TextAdded
+from holodeck.testing import ScriptedModel, call, say
+
+librarian = Agent(ScriptedModel(say("Emma, by Jane Austen.")), name="librarian", description="Knows all novels.")
+novels: AgentTool = librarian.as_tool(name="find_novel")
+agent = Agent(ScriptedModel(call("find_novel", question="A novel about a matchmaker?"), say("Emma.")), tools=[novels])
+
+
+async def main() -> None:
+    async for event in agent.stream("Which novel?"):
+        match event:
+            case AgentProgressed(agent=name, event=TextAdded(text=text)):
+                print(f"{name}: {text}")
+            case TextAdded(text=text):
+                print(text)
+
+
+asyncio.run(main())""",
+        output="""\
+librarian: Emma, by Jane Austen.
+Emma.""",
+    ),
+    Example(
         title="Run an agent of a file",
         about=(
             "Inside `async with`, the agent's servers and connections stay open from run to run. "

@@ -17,12 +17,14 @@ EXAMPLES = (
             "ItemFinished",
             "ReasoningAdded",
             "RunFinished",
+            "RunNoticed",
             "RunStarted",
             "StandInAnswered",
             "TextAdded",
             "ToolFinished",
             "ToolProgressed",
             "ToolStarted",
+            "TurnCut",
             "TurnFinished",
             "TurnStarted",
         ),
@@ -31,17 +33,20 @@ import asyncio
 
 from holodeck import (
     Agent,
+    AgentProgressed,
     CallAdded,
     Event,
     ItemFinished,
     ReasoningAdded,
     RunFinished,
+    RunNoticed,
     RunStarted,
     StandInAnswered,
     TextAdded,
     ToolFinished,
     ToolProgressed,
     ToolStarted,
+    TurnCut,
     TurnFinished,
     TurnStarted,
 )
@@ -56,12 +61,16 @@ def describe(event: Event) -> str:
     match event:
         case RunStarted():
             return f"run of {event.model}"
+        case RunNoticed():
+            return event.text
         case StandInAnswered():
             print(f"{event.name} stands in")
         case TurnStarted():
             return f"turn {event.turn} with {event.tools} tool"
         case TurnFinished():
             return f"turn {event.turn} took {event.usage.total_tokens} tokens"
+        case TurnCut():
+            return f"turn {event.turn} has no answer, and took {event.usage.total_tokens} tokens"
         case TextAdded() | ReasoningAdded():
             return f"{event.type}: {event.text}"
         case CallAdded():
@@ -70,6 +79,8 @@ def describe(event: Event) -> str:
             return f"calls {event.name} with {event.arguments}"
         case ToolProgressed():
             return event.text
+        case AgentProgressed():
+            return f"{event.agent}: {describe(event.event)}"
         case ToolFinished():
             return f"{event.name} has ended, error: {event.output.is_error}"
         case ItemFinished():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One program: `names` are the public names that it shows."""
+    """One program: `names` are the public names that it shows. It is in the section of the first of them."""
 
     title: str
     about: str

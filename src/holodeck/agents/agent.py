@@ -13,8 +13,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,17 @@ from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
 from typing_extensions import TypedDict, TypeForm, TypeVar, Unpack
 
-from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, define_agent
+from holodeck.agents.agent_spec import AgentSpec, RunOptions, ToolSource, as_hooks, check_callbacks, define_agent
 from holodeck.agents.conversation_items import GivenItem, read_items, read_question
-from holodeck.agents.event_loops import SharedInstance, run_in_background
+from holodeck.agents.event_loops import SharedInstance, close_in_background, iterate_in_background, run_in_background
 from holodeck.agents.hooks import BuildInstructions, DepsT, Hooks, OnApproval, OnElicitation, RunContext
 from holodeck.agents.models import BorrowedModel, parse_model
+from holodeck.agents.tools.agent_tool import AgentTool
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.cassettes.active import make_id
 from holodeck.lib.errors import ConfigError, SessionConflictError
-from holodeck.models.events import Event, OutputT, RunFinished, RunResult
+from holodeck.models.events import Event, OutputT, RunFinished, RunResult, TextAdded
 from holodeck.models.items import Item
 from holodeck.models.llm import LLM
 from holodeck.models.run_limits import RunLimits
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from holodeck.agents.hooked_run import HookedRun
     from holodeck.agents.sessions import Session
     from holodeck.engine.steps import Steps
+    from holodeck.tools.executor import ToolCall
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 T = TypeVar("T")
@@ -89,7 +91,7 @@ class Agent(Generic[DepsT, OutputT]):
         - `model`: `provider:name` such as `openai:gpt-5-mini`, an `LLM` with settings, or any `ModelProvider`, which
           the agent uses and does not close.
         - `instructions`: a text, or a function that returns it for the `RunContext` of each run.
-        - `tools`: functions, `Tool`s and `MCPServer`s.
+        - `tools`: functions, `Tool`s, `MCPServer`s, and other agents, which the model then asks.
         - `output_type`: what answers are converted to: a pydantic model, a dataclass, `list[City]`, `int`, an enum,
           `City | None`: every type that JSON has.
         - `deps_type`: the type of `deps`, which each run must then be given.
@@ -103,7 +105,7 @@ class Agent(Generic[DepsT, OutputT]):
             definition=define_agent(name=name, model=llm, description=description),
             model=provider,
             deps_type=deps_type,
-            hooks=tuple(hooks),
+            hooks=as_hooks(hooks),
             limits=limits or RunLimits(),
             on_approval=on_approval,
             on_elicitation=on_elicitation,
@@ -113,6 +115,8 @@ class Agent(Generic[DepsT, OutputT]):
     def _use(self, spec: AgentSpec) -> None:
         """Be the agent of this spec, with runners of its own. Raises `ConfigError` if the spec cannot be used."""
         spec.check_limits(spec.limits)
+        spec.check_agents()
+        check_callbacks(on_approval=spec.on_approval, on_elicitation=spec.on_elicitation)
         self._spec = spec
         self._loaded = spec.build_definition()
         self._lent: dict[AgentRunner, list[tuple[MCPServer, Callbacks]]] = {}
@@ -146,7 +150,7 @@ class Agent(Generic[DepsT, OutputT]):
         spec = AgentSpec(
             definition=loaded,
             deps_type=deps_type,
-            hooks=tuple(hooks),
+            hooks=as_hooks(hooks),
             limits=limits or RunLimits(),
             on_approval=on_approval,
             on_elicitation=on_elicitation,
@@ -176,7 +180,7 @@ class Agent(Generic[DepsT, OutputT]):
         spec = spec.with_tools(rest.pop("tools")) if "tools" in rest else spec
         rest.pop("model", None)
         if "hooks" in rest:
-            rest["hooks"] = tuple(rest["hooks"])
+            rest["hooks"] = as_hooks(rest["hooks"])
         changed = copy.copy(self)
         changed._use(replace(spec, **rest))
         return changed
@@ -187,29 +191,9 @@ class Agent(Generic[DepsT, OutputT]):
         Keys, tokens, headers and variables are references such as `${API_KEY}`, whose names are in its first line. An
         `output_type` becomes the `response_format`. Raises `ConfigError` with everything that a file cannot say.
         """
-        from holodeck.agents.agent_yaml import AgentWriter
-        from holodeck.providers.wrappers.object_format import to_object_format
+        from holodeck.agents.agent_yaml import write_agent
 
-        writer = AgentWriter(Path.cwd())
-        spec, loaded = self._spec, self._loaded
-        if spec.model is not None:
-            writer.problems.append(f"the model {spec.model.name!r}, which is an object of the program.")
-        if spec.deps_type is not NoneType:
-            writer.problems.append("the 'deps_type'.")
-        if spec.build_instructions is not None:
-            writer.problems.append("instructions that are a function of the program.")
-        if spec.hooks:
-            writer.problems.append("the hooks, which are code of the program.")
-        if replace(spec.limits, turns=None) != RunLimits():
-            writer.problems.append("limits other than that of turns.")
-        if spec.limits.turns is not None:
-            loaded = replace(loaded, agent=loaded.agent.model_copy(update={"max_turns": spec.limits.turns}))
-        return writer.write(
-            loaded,
-            response_format=None if spec.output is None else to_object_format(spec.output.schema),
-            servers=spec.servers,
-            functions=spec.functions,
-        )
+        return write_agent(self._spec, self._loaded)
 
     @property
     def name(self) -> str:
@@ -217,9 +201,21 @@ class Agent(Generic[DepsT, OutputT]):
         return self._spec.name
 
     @property
-    def tools(self) -> tuple[Tool[..., Any] | MCPServer, ...]:
-        """The functions and MCP servers that the program gave; those of a file are not among them."""
-        return (*self._spec.functions, *self._spec.servers)
+    def description(self) -> str | None:
+        """Purpose of the agent, for people, and for the models of agents that may ask it."""
+        return self._spec.definition.agent.description
+
+    @property
+    def tools(self) -> tuple[Tool[..., Any] | MCPServer | AgentTool, ...]:
+        """The functions, MCP servers and agents that the program gave; those of a file are not among them."""
+        return (*self._spec.functions, *self._spec.servers, *self._spec.agents)
+
+    def as_tool(self, *, name: str | None = None, description: str | None = None) -> AgentTool:
+        """Return the agent as a tool of another one, with this name and description instead of its own.
+
+        `tools=[agent]` is the same as `tools=[agent.as_tool()]`.
+        """
+        return AgentTool(self, name=name, description=description)
 
     def __repr__(self) -> str:
         llm = self._spec.definition.agent.model
@@ -252,6 +248,32 @@ class Agent(Generic[DepsT, OutputT]):
             async for event in events:
                 yield event
 
+    def stream_sync(
+        self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
+    ) -> Generator[Event[OutputT], None, None]:
+        """Do as `stream` does, for code without an event loop. Closing the generator cancels the run."""
+        return iterate_in_background(self.stream(question, **options))
+
+    async def stream_text(
+        self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
+    ) -> AsyncGenerator[str, None]:
+        """Run and yield the text of the model as it comes. Closing the iterator cancels the run.
+
+        At the end, raises a `RunError` with the result, unless the run is completed.
+        """
+        async with aclosing(self._stream(question, options, is_streamed=True)) as events:
+            async for event in events:
+                if isinstance(event, TextAdded):
+                    yield event.text
+                elif isinstance(event, RunFinished):
+                    event.result.raise_for_status()
+
+    def stream_text_sync(
+        self, question: str | Sequence[GivenItem], **options: Unpack[RunOptions[DepsT]]
+    ) -> Generator[str, None, None]:
+        """Do as `stream_text` does, for code without an event loop. Closing the generator cancels the run."""
+        return iterate_in_background(self.stream_text(question, **options))
+
     async def _stream(
         self, question: str | Sequence[GivenItem], options: RunOptions[DepsT], *, is_streamed: bool
     ) -> AsyncGenerator[Event[OutputT], None]:
@@ -268,6 +290,27 @@ class Agent(Generic[DepsT, OutputT]):
         async with self._open_run(run, options, is_streamed=is_streamed) as events:
             async for event in events:
                 yield event
+
+    async def _answer_call(
+        self, caller: HookedRun, question: str, call: ToolCall
+    ) -> AsyncGenerator[Event[OutputT], None]:
+        """Run for a call of another agent, with the deps and callbacks of its run, and yield the events."""
+        runner = self._acquire_runner()
+        try:
+            hooked = self._build_run(make_id("run"), {"deps": caller.deps}, caller)
+            built = runner.build_run(
+                question,
+                run_id=hooked.id,
+                limits=self._spec.limits,
+                interceptor=hooked,
+                is_streamed=call.run is None or call.run.is_streamed,
+                caller=call.run,
+            )
+            async with aclosing(hooked.follow(built.stream(), self._with_output)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            await self._release_runner()
 
     async def _resume_run(self, run: RunQuestion, options: RunOptions[DepsT]) -> AsyncGenerator[Event[OutputT], None]:
         """Go on with a durable run, and yield its events from the start. `holodeck.runs` does so."""
@@ -325,7 +368,7 @@ class Agent(Generic[DepsT, OutputT]):
         stream = stream_durably(self.name, self._spec.digest, run, start_run) if is_durable else start_run()
         return cast("AsyncGenerator[Event[OutputT], None]", stream)
 
-    def _build_run(self, run_id: str, options: RunOptions[DepsT]) -> HookedRun:
+    def _build_run(self, run_id: str, options: RunOptions[DepsT], caller: HookedRun | None = None) -> HookedRun:
         from holodeck.agents.hooked_run import HookedRun
 
         return HookedRun(
@@ -336,6 +379,8 @@ class Agent(Generic[DepsT, OutputT]):
             hooks=(*self._spec.hooks, *options.get("hooks", ())),
             on_approval=options.get("on_approval", self._spec.on_approval),
             on_elicitation=options.get("on_elicitation", self._spec.on_elicitation),
+            agents=self._spec.agents,
+            caller=caller,
         )
 
     def _check_options(self, options: RunOptions[DepsT]) -> None:
@@ -352,6 +397,8 @@ class Agent(Generic[DepsT, OutputT]):
                 "as in run(question, deps=...)."
             )
         self._spec.check_limits(options.get("limits", RunLimits()))
+        as_hooks(options.get("hooks", ()))
+        check_callbacks(on_approval=options.get("on_approval"), on_elicitation=options.get("on_elicitation"))
 
     def _with_output(self, event: Event) -> Event[OutputT]:
         """Return the event; the result of the last one with its output converted."""
@@ -391,16 +438,18 @@ class Agent(Generic[DepsT, OutputT]):
         self._lent[runner] = [(server, built[server.name].callbacks) for server in spec.servers]
         plugins = {server.name: server._lend(callbacks) for server, callbacks in self._lent[runner]}
         runner.mcp.use_servers({name: ServerTools(each, is_borrowed=True) for name, each in plugins.items()})
+        for asked in spec.agents:
+            asked.agent._acquire_runner()
         return runner
 
     async def _close_runner(self, runner: AgentRunner) -> None:
-        """Close the runner, then give back the connections of the program's servers."""
-        try:
+        """Close the runner, then give back the connections of the program's servers, and the agents that it asks."""
+        async with AsyncExitStack() as rest:
+            for asked in self._spec.agents:
+                rest.push_async_callback(asked.agent._release_runner)
+            for server, callbacks in self._lent.pop(runner):
+                rest.push_async_callback(server._take_back, callbacks)
             await runner.close()
-        finally:
-            lent = self._lent.pop(runner)
-            for server, callbacks in lent:
-                await server._take_back(callbacks)
 
     async def __aenter__(self) -> Self:
         """Keep the model and the servers open until the end of the block. They start when they are first needed."""
@@ -419,7 +468,7 @@ class Agent(Generic[DepsT, OutputT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        run_in_background(self.__aexit__(kind, error, traceback))
+        close_in_background(self.__aexit__(kind, error, traceback))
 
 
 def _trace_run() -> AbstractContextManager[None]:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import pydantic
 from typing_extensions import TypedDict, TypeForm
@@ -19,9 +19,11 @@ from typing_extensions import TypedDict, TypeForm
 from holodeck.agents.conversation_items import GivenItem
 from holodeck.agents.hooks import BuildInstructions, DepsT, Hooks, OnApproval, OnElicitation
 from holodeck.agents.models import describe_problems, parse_model
+from holodeck.agents.tools.agent_tool import AgentTool
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.lib.errors import ConfigError
+from holodeck.lib.limits import MAX_AGENT_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ToolChoice, ToolSpec
@@ -30,12 +32,14 @@ from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.providers.base import ModelProvider
 
 if TYPE_CHECKING:
+    from holodeck.agents.agent import Agent
     from holodeck.agents.sessions import Session
     from holodeck.config.agent_loader import LoadedAgent
 
 T = TypeVar("T")
-ToolSource = Tool[..., Any] | MCPServer | Callable[..., Any]
-"""What an agent takes as a tool: a function, one that `@tool` describes, or an MCP server with all of its tools."""
+ToolSource: TypeAlias = "Tool[..., Any] | MCPServer | Agent[Any, Any] | AgentTool | Callable[..., Any]"
+"""What an agent takes as a tool: a function, one that `@tool` describes, an MCP server with all of its tools, or an
+agent."""
 
 
 @record
@@ -48,6 +52,7 @@ class AgentSpec:
     """Model of the program, in place of the one in the definition."""
     functions: tuple[Tool[..., Any], ...] = ()
     servers: tuple[MCPServer, ...] = ()
+    agents: tuple[AgentTool, ...] = ()
     output: OutputType[Any] | None = None
     """What answers are converted to. None: they are texts."""
     build_instructions: BuildInstructions[Any] | None = None
@@ -69,6 +74,7 @@ class AgentSpec:
     def digest(self) -> str:
         """Digest of the parts, by which a resumed run notices that its agent has changed."""
         parts = [self.build_definition().agent.model_dump_json(), *(repr(each.spec) for each in self.functions)]
+        parts += [each.agent._spec.digest for each in self.agents]
         return sha256("\0".join(parts).encode()).hexdigest()
 
     def with_keys(self, **keys: Any) -> AgentSpec:
@@ -88,21 +94,53 @@ class AgentSpec:
 
     def with_tools(self, tools: Sequence[ToolSource]) -> AgentSpec:
         """Change the tools of the program."""
+        from holodeck.agents.agent import Agent
+
+        if not isinstance(tools, Iterable):
+            raise ConfigError(f"'tools' is {_describe(tools)}: give a list, as in tools=[...].")
+        sources = [each.as_tool() if isinstance(each, Agent) else each for each in tools]
+        agents = tuple(each for each in sources if isinstance(each, AgentTool))
+        if max((each.agent._spec.depth for each in agents), default=0) >= MAX_AGENT_DEPTH:
+            raise ConfigError(
+                f"The agent '{self.name}' asks agents that ask agents, more than {MAX_AGENT_DEPTH} deep. "
+                "Give an agent the tools that it needs, or fewer levels."
+            )
         return replace(
             self,
-            servers=tuple(each for each in tools if isinstance(each, MCPServer)),
-            functions=tuple(_as_tool(each) for each in tools if not isinstance(each, MCPServer)),
+            servers=tuple(each for each in sources if isinstance(each, MCPServer)),
+            agents=agents,
+            functions=tuple(_as_tool(each) for each in sources if not isinstance(each, MCPServer | AgentTool)),
         )
+
+    @property
+    def depth(self) -> int:
+        """How many agents wait for each other at most: 1 for an agent that asks none."""
+        return 1 + max((each.agent._spec.depth for each in self.agents), default=0)
 
     def with_output(self, output_type: TypeForm[Any]) -> AgentSpec:
         return replace(self, output=None if output_type is str else OutputType(output_type))
 
     def check_limits(self, limits: RunLimits) -> None:
-        if limits.cost is not None and self.definition.agent.model.effective_price is None:
+        if not isinstance(limits, RunLimits):
+            raise ConfigError(f"'limits' is {_describe(limits)}: give RunLimits(...), as in RunLimits(turns=3).")
+        if limits.cost is None:
+            return
+        if self.definition.agent.model.effective_price is None:
             raise ConfigError(
                 f"The agent '{self.name}' has a limit of cost, but its model has no price: give it an "
                 "LLM(..., price=Price(input=..., output=...)), or 'price' of the model in its file."
             )
+        for each in self.agents:
+            # What it asks is paid from the same limit.
+            each.agent._spec.check_limits(limits)
+
+    def check_agents(self) -> None:
+        for each in self.agents:
+            if each.agent._spec.deps_type is not NoneType and self.deps_type is NoneType:
+                raise ConfigError(
+                    f"The agent '{each.agent.name}' needs deps, which it gets from the agent that asks it, and "
+                    f"'{self.name}' has none: give '{self.name}' a deps_type, too."
+                )
 
     def build_definition(self) -> LoadedAgent:
         """Return the definition with the servers of the program behind its own. Raises `ConfigError` for a name twice.
@@ -115,6 +153,10 @@ class AgentSpec:
         functions = [each.tool.name for each in loaded.tools if isinstance(each.tool, FunctionTool)]
         _refuse_duplicates(names, "MCP servers", "MCPServer.stdio(..., name=...)")
         _refuse_duplicates([*functions, *(each.name for each in self.functions)], "functions", "tool(name=...)")
+        agents = [each.name for each in self.agents]
+        _refuse_duplicates(agents, "agents among the tools", "Agent(name=...), or agent.as_tool(name=...)")
+        functions += [each.name for each in self.functions]
+        _refuse_duplicates([*functions, *agents], "tools", "agent.as_tool(name=...)")
         agent = loaded.agent.model_copy(update={"tools": [each.tool for each in tools]})
         return replace(loaded, agent=agent, tools=tools)
 
@@ -135,13 +177,17 @@ class OutputType(Generic[T]):
     """A type that the answers of an agent have. Raises `ConfigError` for one that JSON cannot describe."""
 
     def __init__(self, kind: TypeForm[T]) -> None:
-        if inspect.isroutine(kind):
-            raise ConfigError(f"'output_type' is the function {kind.__name__!r}: give a type.")
+        _require_type(kind)
         try:
             self._adapter: pydantic.TypeAdapter[T] = pydantic.TypeAdapter(kind)
             self.schema: Mapping[str, Any] = self._adapter.json_schema()
         except pydantic.errors.PydanticUserError as error:
-            raise ConfigError(f"'output_type' cannot be described to a model: {error.message}") from None
+            # Further sentences of pydantic are about its own settings.
+            reason = error.message.split("\n")[0].split(". ")[0].rstrip(".")
+            raise ConfigError(
+                f"'output_type' cannot be described to a model: {reason}. "
+                "Give a pydantic model, a dataclass, or a type of their like, such as list[int]."
+            ) from None
 
     def parse(self, text: str) -> T:
         """Convert an answer. Raises pydantic's `ValidationError`."""
@@ -156,6 +202,44 @@ class OutputType(Generic[T]):
         return None
 
 
+def as_hooks(hooks: Sequence[Hooks[Any]]) -> tuple[Hooks[Any], ...]:
+    """Return the hooks of a program. Raises `ConfigError` for what is no list of hooks."""
+    if not isinstance(hooks, Iterable):
+        raise ConfigError(f"'hooks' is {_describe(hooks)}: give a list, as in hooks=[...].")
+    found = tuple(hooks)
+    for each in found:
+        if not isinstance(each, Hooks):
+            raise ConfigError(f"{_describe(each)} is no hook: give an object of a subclass of Hooks.")
+    return found
+
+
+def check_callbacks(**callbacks: object) -> None:
+    """Raise `ConfigError` for a callback that is no function."""
+    for name, each in callbacks.items():
+        if each is not None and not callable(each):
+            raise ConfigError(f"'{name}' is {_describe(each)}: give a function.")
+
+
+def _require_type(kind: object) -> None:
+    if inspect.isroutine(kind):
+        raise ConfigError(f"'output_type' is the function {kind.__name__!r}: give a type.")
+    if isinstance(kind, list | tuple):
+        union = " | ".join(each.__name__ if isinstance(each, type) else str(each) for each in kind)
+        raise ConfigError(f"'output_type' is {_describe(kind)}: give a type. Did you mean {union}?")
+    if isinstance(kind, Mapping | int | float):
+        raise ConfigError(f"'output_type' is {_describe(kind)}: give a type, such as a pydantic model or list[int].")
+
+
+def _describe(value: object) -> str:
+    """Return what a value of the wrong type is, for an error: never its content, which may be secret."""
+    if isinstance(value, type):
+        return f"the class {value.__name__!r}"
+    if inspect.isroutine(value):
+        return f"the function {value.__name__!r}"
+    kind = type(value).__name__
+    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
+
+
 def _refuse_duplicates(names: Sequence[str], kind: str, fix: str) -> None:
     found = [name for number, name in enumerate(names) if name in names[:number]]
     if found:
@@ -167,7 +251,7 @@ def _as_tool(source: Tool[..., Any] | Callable[..., Any]) -> Tool[..., Any]:
         return source
     if callable(source):
         return Tool(source)
-    raise ConfigError(f"{source!r} is no tool: give a function, or an MCPServer.")
+    raise ConfigError(f"{source!r} is no tool: give a function, an MCPServer or an Agent.")
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):

@@ -7,15 +7,19 @@ say is collected, and raised as one `ConfigError`.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
+from holodeck.agents.agent_spec import AgentSpec
 from holodeck.agents.tools.function_tool import Tool
 from holodeck.agents.tools.mcp_server import MCPServer
 from holodeck.config.agent_loader import LoadedAgent
@@ -24,8 +28,10 @@ from holodeck.lib.redaction import url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.auth import BearerAuth
 from holodeck.models.llm import LLM
-from holodeck.models.tool import DEFAULT_REQUEST_TIMEOUT, FunctionTool, MCPTool
+from holodeck.models.run_limits import RunLimits
+from holodeck.models.tool import DEFAULT_REQUEST_TIMEOUT, AgentTool, FunctionTool, InMemoryTool, MCPTool
 from holodeck.models.tool_rules import COMMANDS, USER_SETTINGS
+from holodeck.providers.wrappers.object_format import to_object_format
 from holodeck.tools.mcp.launch.plan import find_refusals
 
 # Types that JSON has, which the functions of a file get as they are.
@@ -82,7 +88,11 @@ class AgentWriter:
             entry["headers"] = self._refer_all(llm.headers, "MODEL")
         return {"provider": str(llm.provider), **entry}
 
-    def _describe_tool(self, tool: MCPTool | FunctionTool, folder: Path) -> dict[str, Any]:
+    def _describe_tool(self, tool: MCPTool | FunctionTool | AgentTool, folder: Path) -> dict[str, Any]:
+        if isinstance(tool, AgentTool):
+            entry = tool.model_dump(mode="json", exclude_defaults=True)
+            file = {} if tool.file is None else {"file": self._relative(os.path.normpath(folder / tool.file))}
+            return {"name": tool.name, "type": "agent", **entry, **file}
         if isinstance(tool, FunctionTool):
             entry = tool.model_dump(mode="json", exclude_defaults=True)
             return {"name": tool.name, "type": "function", **entry, "file": self._relative(str(folder / tool.file))}
@@ -160,6 +170,8 @@ class AgentWriter:
         return Path(file).resolve().relative_to(self._folder.resolve()).as_posix()
 
     def _check_server(self, server: MCPServer) -> None:
+        if isinstance(server.tool, InMemoryTool):
+            self.problems.append(f"the server '{server.name}', which is an object of the program.")
         for name in server.callback_names:
             self.problems.append(f"the '{name}' of the server '{server.name}', which is a function.")
 
@@ -229,3 +241,28 @@ def _dump(entry: Mapping[str, Any], variables: Mapping[str, str]) -> str:
     text = yaml.dump(dict(entry), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     notice = f"# Set these variables: {', '.join(sorted(variables))}\n" if variables else ""
     return notice + text
+
+
+def write_agent(spec: AgentSpec, loaded: LoadedAgent) -> str:
+    """Return an agent in code as an agent file. Raises `ConfigError` with everything that a file cannot say."""
+    writer = AgentWriter(Path.cwd())
+    if spec.model is not None:
+        writer.problems.append(f"the model {spec.model.name!r}, which is an object of the program.")
+    if spec.deps_type is not NoneType:
+        writer.problems.append("the 'deps_type'.")
+    if spec.build_instructions is not None:
+        writer.problems.append("instructions that are a function of the program.")
+    for each in spec.agents:
+        writer.problems.append(f"the agent {each.agent.name!r} among its tools: give it a file of its own.")
+    if spec.hooks:
+        writer.problems.append("the hooks, which are code of the program.")
+    if replace(spec.limits, turns=None) != RunLimits():
+        writer.problems.append("limits other than that of turns.")
+    if spec.limits.turns is not None:
+        loaded = replace(loaded, agent=loaded.agent.model_copy(update={"max_turns": spec.limits.turns}))
+    return writer.write(
+        loaded,
+        response_format=None if spec.output is None else to_object_format(spec.output.schema),
+        servers=spec.servers,
+        functions=spec.functions,
+    )

@@ -32,7 +32,8 @@ def read_question(question: str | Sequence[GivenItem]) -> tuple[Item, ...]:
 def read_items(name: str, items: Sequence[GivenItem]) -> tuple[Item, ...]:
     """Return the items. Raises `ConfigError` for what is none, with its place: providers would leave it out."""
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Sequence):
-        raise ConfigError(f"'{name}' is a {type(items).__name__}: give a list of items. {_HINT}")
+        wanted, hint = ("a text, or a list of items", "") if name == "question" else ("a list of items", f" {_HINT}")
+        raise ConfigError(f"'{name}' is {_describe(items)}: give {wanted}.{hint}")
     return tuple(
         item for index, given in enumerate(items) for item in _read_item(f"{name}[{index}]", cast("object", given))
     )
@@ -107,4 +108,5 @@ def _require_text(place: str, value: object) -> str:
 
 
 def _describe(value: object) -> str:
-    return "missing" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "missing" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

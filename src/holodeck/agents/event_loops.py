@@ -15,9 +15,10 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,15 +31,17 @@ _loop: asyncio.AbstractEventLoop | None = None
 _loops_of_parents: list[asyncio.AbstractEventLoop] = []
 """Loops from before a fork. Closing one, or its garbage collection, would take the readers of the parent away: both
 processes have the same epoll object."""
+_has_ended = False
+"""Whether the interpreter ends, and the loop has."""
 _Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 def _leave_loop_to_parent() -> None:
     """Forget the loop and the lock of the parent in a forked child: its thread is not there, and may hold the lock."""
-    global _loop, _lock
+    global _loop, _lock, _has_ended
     if _loop is not None:
         _loops_of_parents.append(_loop)
-    _loop, _lock = None, threading.Lock()
+    _loop, _lock, _has_ended = None, threading.Lock(), False
 
 
 os.register_at_fork(after_in_child=_leave_loop_to_parent)
@@ -48,12 +51,13 @@ def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the background loop and wait for its result, also where this thread has a running loop.
 
     An interruption of the wait (Ctrl-C) cancels the coroutine and waits for its end. Raises `RuntimeError` in the
-    thread of the background loop, which would wait for itself.
+    thread of the background loop, which would wait for itself, and where that loop has ended with the interpreter.
     """
-    loop = _start_loop()
-    if _is_running_in(loop):
+    try:
+        loop = _start_loop("await the coroutine")
+    except RuntimeError:
         coroutine.close()
-        raise RuntimeError("This code runs in an event loop already: await the coroutine instead.")
+        raise
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
         return future.result()
@@ -64,14 +68,57 @@ def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _start_loop() -> asyncio.AbstractEventLoop:
+def close_in_background(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that closes something, as `run_in_background` does. Once that loop has ended, all is closed."""
+    if _has_ended:
+        coroutine.close()
+    else:
+        run_in_background(coroutine)
+
+
+def iterate_in_background(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+    """Yield the items of an asynchronous generator that runs in the background loop.
+
+    One task runs all of it, and does not wait for the reader. Closing this generator cancels it, and waits for its end.
+    Raises what it raises, and `RuntimeError` as `run_in_background` does.
+    """
+    loop = _start_loop("use 'async for'")
+    arrived: SimpleQueue[tuple[T] | None] = SimpleQueue()
+
+    async def follow() -> None:
+        try:
+            async with aclosing(items) as followed:
+                async for item in followed:
+                    arrived.put((item,))
+        finally:
+            arrived.put(None)
+
+    future = asyncio.run_coroutine_threadsafe(follow(), loop)
+    try:
+        while (item := arrived.get()) is not None:
+            yield item[0]
+        future.result()
+    finally:
+        if not future.done():
+            future.cancel()
+            _wait_until_idle(loop)
+
+
+def _start_loop(instead: str) -> asyncio.AbstractEventLoop:
+    """Return the background loop, started. Raises `RuntimeError` in its own thread, with what to do instead, and where
+    it has ended."""
     global _loop  # noqa: PLW0603 - one loop of the process, behind a lock
+    if _has_ended:
+        raise RuntimeError("This program is ending: its agents and MCP servers are closed.")
     with _lock:
         if _loop is None or _loop.is_closed():
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="holodeck", daemon=True).start()
             atexit.register(_stop_loop)
-        return _loop
+        loop = _loop
+    if _is_running_in(loop):
+        raise RuntimeError(f"This code runs in an event loop already: {instead} instead.")
+    return loop
 
 
 def _is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
@@ -93,9 +140,12 @@ async def _end_cancelled_tasks() -> None:
 
 
 def _stop_loop() -> None:
+    global _has_ended  # noqa: PLW0603 - as the loop that has ended
     loop = _loop
-    if loop is None or loop.is_closed():
+    # A forked child has registered it once more.
+    if loop is None or loop.is_closed() or _has_ended:
         return
+    _has_ended = True
 
     async def cancel_tasks() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from holodeck.agents.hooks import (
     RequestedCall,
 )
 from holodeck.agents.models import BorrowedModel
+from holodeck.agents.tools.agent_tool import AgentTool
 from holodeck.agents.tools.function_tool import FunctionToolExecutor, Tool
 from holodeck.engine.loop import RunProgress
 from holodeck.engine.transcript import RunTranscript
@@ -40,6 +42,7 @@ from holodeck.models.events import Event, Failure, OutputT, RunFinished, RunResu
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, ModelProvider, stream_in_batches
+from holodeck.tools.agents import AskedAgent, NestedAgents
 from holodeck.tools.arguments import BadArgumentsError
 from holodeck.tools.calls import CallPipeline, refuse_unasked
 from holodeck.tools.executor import (
@@ -70,8 +73,13 @@ class HookedRun(RunInterceptor):
         hooks: Sequence[Hooks[Any]] = (),
         on_approval: OnApproval[Any] | None = None,
         on_elicitation: OnElicitation[Any] | None = None,
+        agents: Sequence[AgentTool] = (),
+        caller: HookedRun | None = None,
     ) -> None:
-        """`functions`: tools that the program runs itself, after the run. `instructions`: builds those of the run."""
+        """`functions`: tools that the program runs itself, after the run. `instructions`: builds those of the run.
+
+        `caller`: the run that waits for this one. Its hooks decide about the calls of this one as well, after its own.
+        """
         self.id = context.run_id
         self._context = context
         self._client_functions = frozenset(each.name for each in functions)
@@ -80,10 +88,21 @@ class HookedRun(RunInterceptor):
         self._build_instructions = instructions
         self._instructions: str | None = None
         self._hooks = tuple(hooks)
-        self._on_approval = on_approval
-        self._on_elicitation = on_elicitation
+        self._call_hooks: tuple[Hooks[Any], ...] = self._hooks
+        self._agents = tuple(agents)
+        self._on_approval: OnApproval[Any] | None = on_approval
+        self._on_elicitation: OnElicitation[Any] | None = on_elicitation
+        if caller is not None:
+            self._call_hooks = (*self._hooks, *caller._call_hooks)
+            self._on_approval = on_approval or caller._on_approval
+            self._on_elicitation = on_elicitation or caller._on_elicitation
         # One object for all calls: servers take calls with the same one for calls of one client.
-        self.on_question: QuestionHandler | None = None if on_elicitation is None else self._answer_question
+        self.on_question: QuestionHandler | None = None if self._on_elicitation is None else self._answer_question
+
+    @property
+    def deps(self) -> Any:
+        """The object that the program gave to the run."""
+        return self._context.deps
 
     def build_context(self, call_id: str = "") -> AnyContext:
         """Return the context of the run at this moment."""
@@ -137,7 +156,13 @@ class HookedRun(RunInterceptor):
         return _HookedModel(model, self) if self._hooks or self._build_instructions else model
 
     def wrap_executors(self, executors: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]:
-        return [self._functions, *executors]
+        if not self._agents:
+            return [self._functions, *executors]
+        asked = [
+            AskedAgent(agent=each.agent.name, spec=each.spec, open_stream=partial(each.agent._answer_call, self))
+            for each in self._agents
+        ]
+        return [self._functions, NestedAgents(asked), *executors]
 
     async def change_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request of a turn with the instructions of this run, as the hooks have left it."""
@@ -156,7 +181,7 @@ class HookedRun(RunInterceptor):
     async def approve(self, call: ToolCall, rules: CallRules, pipeline: CallPipeline) -> ToolCall | ToolResult:
         # A refusal is a result, which the hooks see as well.
         questions: list[str] = []
-        for hook in self._hooks:
+        for hook in self._call_hooks:
             decision = await self._call(
                 _name_of(hook, "before_call"),
                 hook.before_call,
@@ -206,7 +231,7 @@ class HookedRun(RunInterceptor):
         return question.build_result(answer)
 
     async def change_result(self, call: ToolCall, rules: CallRules, result: ToolResult) -> ToolResult:
-        for hook in self._hooks:
+        for hook in self._call_hooks:
             changed = await self._call(
                 _name_of(hook, "after_call"),
                 hook.after_call,
@@ -265,6 +290,7 @@ def _describe(call: ToolCall, rules: CallRules, question: str = "") -> Requested
         server=rules.target.server,
         tool=rules.target.tool,
         question=question,
+        agent="" if call.run is None else call.run.agent,
     )
 
 

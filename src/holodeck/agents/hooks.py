@@ -92,6 +92,8 @@ class RequestedCall:
     """Name of the tool at its server."""
     question: str = ""
     """The question of the hook that asks for an approval. Empty: the `approval` of the server asks for it."""
+    agent: str = ""
+    """Name of the agent that makes the call: the one that was started, or one that it has asked."""
 
 
 @record

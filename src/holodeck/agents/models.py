@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 from holodeck.lib.errors import ConfigError
-from holodeck.models.llm import LLM, PROVIDER_SPECS
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
@@ -31,18 +31,16 @@ def parse_model(model: str | LLM | ModelProvider) -> tuple[LLM, ModelProvider | 
 
 
 def _parse_name(text: str) -> LLM:
-    provider, _, name = text.partition(":")
-    known = [str(each) for each in PROVIDER_SPECS]
-    if provider not in known:
-        from holodeck.config.known_keys import closest_match
+    from holodeck.config.source import explain_unknown_model, parse_model_name
 
-        close = closest_match(provider, known)
-        hint = f"Did you mean '{close}:{name}'?" if close and name else f"Providers: {', '.join(known)}."
-        raise ConfigError(f"'{text}' names no model: write 'provider:name', such as 'openai:gpt-5-mini'. {hint}")
+    data = parse_model_name(text)
+    if data is None:
+        message, hint = explain_unknown_model(text)
+        raise ConfigError(f"{message}. {hint}")
     try:
-        return LLM.model_validate({"provider": provider, **({"name": name} if name else {})})
+        return LLM.model_validate(data)
     except pydantic.ValidationError as error:
-        problems = describe_problems(error, {"model": {"provider": provider, "name": name}}, at=("model",))
+        problems = describe_problems(error, {"model": data}, at=("model",))
         fix = "In Python, give an LLM with what is missing; in a test, name an entry of 'test_settings.models'."
         raise ConfigError(f"The model '{text}' cannot be used: {problems} {fix}") from None
 

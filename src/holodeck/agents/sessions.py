@@ -125,6 +125,11 @@ class SessionStore:
             ) from None
         return StoredConversation(items=items, version=row[0] if row else 0)
 
+    def require_writable(self) -> None:
+        """Make the file if there is none. Raises `StorageError` where sessions cannot be stored."""
+        with self._open():
+            pass
+
     def append(self, name: str, items: Sequence[Item], *, version: int, by: Answerer) -> int:
         """Add items after those of this version, and return the new version.
 

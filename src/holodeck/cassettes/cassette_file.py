@@ -219,7 +219,7 @@ def _wrap_binary(text: str) -> Any:
 
 def _unwrap_binary(value: Any) -> Any:
     if isinstance(value, dict):
-        if isinstance(value.get(_BINARY), str):
+        if value.keys() == {"bytes", _BINARY} and isinstance(value[_BINARY], str):
             return "".join(value[_BINARY].split())
         return {key: _unwrap_binary(item) for key, item in value.items()}
     return [_unwrap_binary(item) for item in value] if isinstance(value, list) else value

@@ -15,6 +15,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.items import Compaction, Item, Reasoning, Usage
 from holodeck.models.items_json import decode_item, encode_item
 from holodeck.models.model_io import (
+    REPORTED_FACTS,
     AnswerVoided,
     CallDelta,
     ContextCompacted,
@@ -270,11 +271,8 @@ def _encode_end(answer: ModelAnswer, derived: list[Data]) -> Data:
         data["items"] = items
     if usage := _encode_usage(answer.usage):
         data["usage"] = usage
-    if answer.model:
-        data["model"] = answer.model
-    if answer.service_tier is not None:
-        data["service_tier"] = answer.service_tier
-    return data
+    reported = {name: getattr(answer, name) for name in REPORTED_FACTS}
+    return data | {name: fact for name, fact in reported.items() if fact not in (None, "")}
 
 
 def _decode_end(entry: Mapping[str, Any], answer: Sequence[Mapping[str, Any]]) -> ModelAnswer:
@@ -283,8 +281,7 @@ def _decode_end(entry: Mapping[str, Any], answer: Sequence[Mapping[str, Any]]) -
         items=tuple(decode_short_item(item) for item in items),
         finish=entry["finish"],
         usage=Usage(**entry.get("usage", {})),
-        model=entry.get("model", ""),
-        service_tier=entry.get("service_tier"),
+        **{name: entry[name] for name in REPORTED_FACTS if name in entry},
     )
 
 

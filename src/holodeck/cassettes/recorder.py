@@ -68,7 +68,7 @@ class RecordedTransport:
 
     def __init__(self, setup: TransportSetup, on_message: OnMessage, track: RecordedTrack) -> None:
         self._server = setup.tool.name
-        self._kind = setup.tool.transport.value
+        self._kind = setup.tool.transport_name
         self._track = track
         self._on_message = on_message
         self._inner = get_kind(setup.tool).load()(setup, self._receive)

@@ -195,8 +195,10 @@ class TrackBase:
         """Name of the agent file that was used first."""
 
     def set_agent(self, path: Path) -> None:
-        self.agent = self.agent or path.name
-        self._workspace.set_folder(path.parent)
+        if not self.agent:
+            # Those that it asks are built after it, and may have other folders.
+            self.agent = path.name
+            self._workspace.set_folder(path.parent)
 
     def make_id(self, prefix: str) -> str:
         self._ids += 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 # 128 plus the number of SIGINT, as shells report it.
 EXIT_INTERRUPTED = 130
+# Called before a forced exit, which runs no `finally`: what the command has changed at the terminal.
+before_forced_exit: list[Callable[[], None]] = []
 
 
 def install_interrupt_handler() -> None:
@@ -63,9 +65,11 @@ def print_and_exit(_signal: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):
         os.write(2, b"\nStopped.\n")
-    os._exit(EXIT_INTERRUPTED)
+    exit_interrupted(_signal, _frame)
 
 
 def exit_interrupted(_signal: int, _frame: FrameType | None) -> None:
     """End the process at once with the exit code of an interrupt, and without a message."""
+    for restore in tuple(before_forced_exit):
+        restore()
     os._exit(EXIT_INTERRUPTED)

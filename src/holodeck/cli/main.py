@@ -48,11 +48,15 @@ class CommandGroup(click.Group):
 
 
 class LazyGroup(CommandGroup):
-    """A group that lists its commands from a table, in its order, and imports one when it is used."""
+    """A group that lists its commands from tables, in their order, and imports one when it is used.
 
-    def __init__(self, *args: Any, table: CommandTable, **options: Any) -> None:
+    `sections` has a table for each heading of the help.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, CommandTable], **options: Any) -> None:
         super().__init__(*args, **options)
-        self._table = table
+        self._sections = sections
+        self._table = {name: row for table in sections.values() for name, row in table.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._table)
@@ -67,8 +71,10 @@ class LazyGroup(CommandGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+        width = max(map(len, self._table))
+        for heading, table in self._sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in table.items()])
 
 
 def json_option(text: str = "Print the result as JSON.") -> Callable[[_Command], _Command]:
@@ -76,23 +82,34 @@ def json_option(text: str = "Print the result as JSON.") -> Callable[[_Command],
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-_COMMANDS: dict[str, tuple[str, str]] = {
-    "audit": ("holodeck.cli.commands.audit", "Check and read the audit log of a gateway."),
-    "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
-    "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
-    "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
-    "keys": ("holodeck.cli.commands.keys", "Create, list, change, rotate and revoke keys for callers."),
-    "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
-    "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
-    "prices": ("holodeck.cli.commands.prices", "Show which prices are used for the models of a file."),
-    "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
-    "runs": ("holodeck.cli.commands.runs", "List, show, resume and cancel durable runs."),
-    "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
-    "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
-    "sessions": ("holodeck.cli.commands.sessions", "List, show and delete stored conversations."),
-    "test": ("holodeck.cli.commands.test.command", "Run the test cases of agents and show why one failed."),
-    "trust": ("holodeck.cli.commands.trust", "Trust a file after seeing what it would do; list and revoke."),
-    "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),
+_SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
+        "validate": (
+            "holodeck.cli.commands.validate",
+            "Check an agent or gateway file; nothing is started or dialled.",
+        ),
+        "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
+        "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
+        "docs": ("holodeck.cli.commands.docs", "Read the documentation in the terminal."),
+    },
+    "Work": {
+        "test": ("holodeck.cli.commands.test.command", "Run the test cases of agents and show why one failed."),
+        "sessions": ("holodeck.cli.commands.sessions", "List, show and delete stored conversations."),
+        "runs": ("holodeck.cli.commands.runs", "List, show, resume and cancel durable runs."),
+        "prices": ("holodeck.cli.commands.prices", "Show which prices are used for the models of a file."),
+        "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
+        "trust": ("holodeck.cli.commands.trust", "Trust a file after seeing what it would do; list and revoke."),
+        "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
+    },
+    "Servers": {
+        "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
+    },
+    "Gateway": {
+        "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
+        "keys": ("holodeck.cli.commands.keys", "Create, list, change, rotate and revoke keys for callers."),
+        "audit": ("holodeck.cli.commands.audit", "Check and read the audit log of a gateway."),
+    },
 }
 
 _EPILOG = """\b
@@ -106,12 +123,12 @@ Examples:
   holodeck serve                    serve it to the OpenAI SDKs
 
 \b
-Exit codes: 0 success, 1 error at run time, 2 wrong configuration or usage."""
+Exit codes: 0 success, 1 error at run time, 2 wrong configuration or usage, 3 a run that reached a limit, 130 Ctrl-C."""
 
 
 @click.group(
     cls=LazyGroup,
-    table=_COMMANDS,
+    sections=_SECTIONS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -25,8 +25,9 @@ from holodeck.config.source import FileRead
 from holodeck.config.yaml_reader import format_key_path
 from holodeck.lib.record import record
 from holodeck.lib.redaction import MASK, is_inert_secret, mask_arguments, mask_url
-from holodeck.models.llm import LLM, Provider
-from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.models.llm import LLM
+from holodeck.models.provider import Provider
+from holodeck.models.tool import AgentTool, FunctionTool, MCPTool
 
 # The commands for agents do not need the models of a gateway, whose import is slow.
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ def describe_key(model: LLM, written: Mapping[str, Any]) -> str:
     """
     for name in ("api_key", "api_key_file"):
         if written.get(name) is not None:
-            return f"api_key_file {written[name]}" if name == "api_key_file" else _mask("api_key", written[name])
+            text = str(written[name])
+            # A literal key is a secret, whatever it looks like.
+            return f"api_key_file {text}" if name == "api_key_file" else text if _REFERENCE.search(text) else MASK
     return model.environment_key or NO_KEY
 
 
@@ -146,7 +149,7 @@ def describe_endpoint(model: LLM, written: Mapping[str, Any]) -> str:
     endpoint = written.get("endpoint")
     if isinstance(endpoint, str):
         return mask_url(endpoint)
-    return model.spec.own_hosts[0] if model.spec.own_hosts else "localhost"
+    return model.spec.own_hosts[0] if model.spec.own_hosts else model.spec.default_endpoint or ""
 
 
 def describe_server(tool: MCPTool, written: Mapping[str, Any]) -> str:
@@ -168,6 +171,8 @@ def _sort(actions: Iterable[Action], *, is_whole: bool = True) -> Actions:
 
 def _agent_actions(loaded: LoadedAgent, prefix: str = "") -> Iterator[Action]:
     acting = list(_acting_parts(loaded, prefix))
+    for name, asked in loaded.agents.items():
+        acting += _agent_actions(asked, f"{prefix}{name}/")
     yield from acting
     # Instructions from the folder do something by what acts on them only.
     if acting:
@@ -237,6 +242,9 @@ def _model_actions(model: LLM, entry: Any, name: str) -> Iterator[Action]:
 def _tool_actions(tools: Iterable[LoadedTool], prefix: str = "") -> Iterator[Action]:
     for item in tools:
         tool = item.tool
+        if isinstance(tool, AgentTool):
+            # The actions of its own file are listed, and an agent of the gateway has them there.
+            continue
         if isinstance(tool, FunctionTool):
             details = (("calls", f"{tool.function} in {item.written.get('file')}"),)
             yield Action(kind="code", name=f"{prefix}{tool.name}", details=details)

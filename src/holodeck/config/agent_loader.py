@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from holodeck.config.checks import agent_problems, find_case_problems
 from holodeck.config.files import read_text, record_path
+from holodeck.config.known_keys import closest_match
 from holodeck.config.launch_files import hash_code_files
 from holodeck.config.lint import model_warnings
 from holodeck.config.problems import problem_at, value_at
@@ -25,6 +27,7 @@ from holodeck.config.source import (
     FileRead,
     ModelDefinition,
     Source,
+    list_agent_model_paths,
     list_definitions,
     list_model_paths,
     read_source,
@@ -35,8 +38,10 @@ from holodeck.config.yaml_reader import KeyPath, parse_document
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.json.schema import SchemaError, check_schema
+from holodeck.lib.limits import MAX_AGENT_DEPTH
 from holodeck.lib.record import record
 from holodeck.models.agent import Agent, SharedSettings
+from holodeck.models.llm import LLM
 from holodeck.models.tool_rules import USER_SETTINGS, CommandRule
 
 __all__ = [
@@ -70,6 +75,14 @@ class LoadedAgent:
     """The `.env` files that values were taken from, and the files outside the folder that were read."""
     code: Mapping[str, str] = field(default_factory=dict)
     """The SHA-256 of each Python file that the functions may import, by its path in the folder."""
+    models: Mapping[str, LLM] = field(default_factory=dict)
+    """The models of the user's own settings, by their names."""
+    agents: Mapping[str, LoadedAgent] = field(default_factory=dict)
+    """The agents of other files that it may ask, by the names of the tools."""
+
+    def list_all(self) -> list[LoadedAgent]:
+        """Return the agent, and all of other files that may be asked while it works."""
+        return [self, *(each for asked in self.agents.values() for each in asked.list_all())]
 
 
 def load_agent_file(
@@ -81,18 +94,20 @@ def load_agent_file(
     has_model: bool = False,
     allowed_commands: Sequence[str] = (),
     models: Mapping[str, ModelDefinition] | None = None,
+    served_agents: Collection[str] | None = None,
+    callers: Sequence[Path] = (),
 ) -> LoadedAgent:
     """Read and validate an agent file. Raises `ConfigError` with every problem.
 
     `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
     `allowed_commands`: those of the gateway that serves the agent, in addition to the user's own.
-    `models`: those of that gateway, which the file may name. `has_model`: the model of the file is not used, so that
-    its start checks are skipped.
+    `models`, `served_agents`: those of that gateway, which the file may name. `has_model`: the model of the file is not
+    used, so that its start checks are skipped. `callers`: the files of the agents that ask this one.
     """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
     shared = read_shared_files(source, Path(path), home, environ, checks, allowed_commands)
-    source = resolve_models(source, [("model",)], {**shared.models, **(models or {})})
+    source = resolve_models(source, list_agent_model_paths(source), {**shared.models, **(models or {})})
     file = ToolListFile(source, "tools", checks, shared.commands)
     agent = file.validate(Agent)
     tools = file.load_tools()
@@ -102,27 +117,98 @@ def load_agent_file(
         file.problems += find_case_problems(agent, source, has_model=has_model)
     if agent is not None and not has_model:
         file.problems += agent_problems(agent, source)
-    found = file.sorted_problems()
-    found += shared.problems
-    used_names = {item.tool.name for item in tools}
-    tools += [item for item in shared.tools if item.tool.name not in used_names]
+    asked = AskedAgents(source, Path(path), served_agents, callers)
+    asked.load(
+        partial(
+            load_agent_file,
+            environ=environ,
+            home=home,
+            checks=checks,
+            allowed_commands=allowed_commands,
+            models=models,
+            served_agents=served_agents,
+        )
+    )
+    found = [*file.sorted_problems(), *asked.problems, *shared.problems]
+    tools += shared.list_others(tools)
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or agent is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
-    resolved = {
-        "tools": [item.tool for item in tools],
-        "instructions": project.instructions,
-        "response_format": project.response_format,
-    }
     return LoadedAgent(
-        agent=agent.model_copy(update=resolved),
+        agent=project.add_to(agent, tools),
         path=source.path,
         tools=tuple(tools),
         warnings=tuple(found),
         written=source.document.value,
         reads=(*source.reads, *project.reads, *shared.reads),
         code=project.code,
+        models=shared.own_models,
+        agents=asked.loaded,
     )
+
+
+class AskedAgents:
+    """The agents of other files that an agent file lists among its tools, and the problems with them."""
+
+    def __init__(
+        self, source: Source, path: Path, served_agents: Collection[str] | None, callers: Sequence[Path]
+    ) -> None:
+        """`path`: of the agent file, as the user wrote it. For the others see `load_agent_file`."""
+        self.loaded: dict[str, LoadedAgent] = {}
+        self.problems: list[Problem] = []
+        self._source = source
+        self._path = path
+        self._served_agents = served_agents
+        self._files = (*callers, source.path)
+
+    def load(self, load_file: Callable[..., LoadedAgent]) -> None:
+        """Load the files with `load_file`. Raises nothing: `problems` has the errors and the warnings."""
+        listed = self._source.data.get("tools")
+        for index, entry in enumerate(listed if isinstance(listed, list) else ()):
+            if not isinstance(entry, dict) or entry.get("type") != "agent":
+                continue
+            name, file, agent = (entry.get(key) for key in ("name", "file", "agent"))
+            if isinstance(agent, str) and file is None:
+                self._check_served(agent, ("tools", index, "agent"))
+            elif isinstance(file, str) and file and isinstance(name, str):
+                self._load_file(name, file, ("tools", index, "file"), load_file)
+
+    def _check_served(self, agent: str, key: KeyPath) -> None:
+        served = self._served_agents
+        if served is None:
+            message = f"'{agent}' names an agent of a gateway, and no gateway serves this file here"
+            self._add(key, message, "Write 'file' with the path of its agent file, or serve both in one gateway.")
+        elif agent not in served:
+            close = closest_match(agent, list(served))
+            fix = f"Did you mean '{close}'?" if close else f"Its agents: {', '.join(served)}."
+            self._add(key, f"the gateway has no agent '{agent}'", fix)
+
+    def _load_file(self, name: str, file: str, key: KeyPath, load_file: Callable[..., LoadedAgent]) -> None:
+        path = self._source.folder / file
+        known = [each.resolve() for each in self._files]
+        if path.resolve() in known:
+            circle = [each.name for each in self._files[known.index(path.resolve()) :]]
+            message = f"the agents ask each other in a circle: {' -> '.join([*circle, path.name])}"
+            self._add(key, message, "Let one of them have the tools that it needs itself.")
+        elif len(self._files) >= MAX_AGENT_DEPTH:
+            self._add(key, f"agents ask agents more than {MAX_AGENT_DEPTH} deep", "Use fewer levels.")
+        elif not path.is_file():
+            self._add(key, f"cannot read '{file}': there is no such file")
+        else:
+            try:
+                self.loaded[name] = loaded = load_file(os.path.normpath(self._path.parent / file), callers=self._files)
+            except ConfigError as error:
+                self.problems += error.problems
+            else:
+                self.problems += loaded.warnings
+
+    def _add(self, key: KeyPath, message: str, fix: str = "") -> None:
+        self.problems.append(problem_at(self._source.document, key, message, fix=fix))
+
+
+def user_settings_file(home: Path | None = None) -> Path:
+    """Return the path of the user's own settings."""
+    return (home or Path.home()) / ".holodeck" / SHARED_FILE
 
 
 def read_user_registry(home: Path | None = None) -> str | None:
@@ -130,7 +216,7 @@ def read_user_registry(home: Path | None = None) -> str | None:
 
     The path of a snapshot is relative to the folder of the settings.
     """
-    path = (home or Path.home()) / ".holodeck" / SHARED_FILE
+    path = user_settings_file(home)
     if not path.is_file():
         return None
     source = read_source(path, USER_SETTINGS, os.environ, tools_key="mcp_servers")
@@ -155,6 +241,13 @@ class SharedServers:
     """Which programs the agent file may name, by the user's own settings."""
     models: Mapping[str, ModelDefinition] = field(default_factory=dict)
     """The models that the agent file may name, by the user's own settings."""
+    own_models: Mapping[str, LLM] = field(default_factory=dict)
+    """The same, validated."""
+
+    def list_others(self, tools: Sequence[LoadedTool]) -> list[LoadedTool]:
+        """Return those whose names are not among the names of an agent's own tools."""
+        used_names = {item.tool.name for item in tools}
+        return [item for item in self.tools if item.tool.name not in used_names]
 
 
 def read_shared_files(
@@ -169,7 +262,7 @@ def read_shared_files(
 
     `path` is that of the agent file, as the user wrote it.
     """
-    user_file = (home or Path.home()) / ".holodeck" / SHARED_FILE
+    user_file = user_settings_file(home)
     # In their own settings, users may name any program.
     user = _read_shared(user_file, USER_SETTINGS, environ, checks, CommandRule(allows_all=True))
     commands = CommandRule(allowed=(*allowed_commands, *user.commands.allowed))
@@ -185,6 +278,7 @@ def read_shared_files(
         reads=beside.reads,
         commands=commands,
         models=user.models,
+        own_models=user.own_models,
     )
 
 
@@ -231,6 +325,7 @@ def _read_shared(
         reads=source.reads,
         commands=CommandRule(allowed=allowed),
         models=definitions,
+        own_models={} if settings is None else {each.name: each.model for each in settings.models},
     )
 
 
@@ -245,6 +340,11 @@ class ProjectFiles:
     """The files outside the folder."""
     code: dict[str, str] = field(default_factory=dict)
     """See `LoadedAgent.code`."""
+
+    def add_to(self, agent: Agent, tools: Sequence[LoadedTool]) -> Agent:
+        """Return the agent with the contents of its files, and with these tools."""
+        resolved = {"instructions": self.instructions, "response_format": self.response_format}
+        return agent.model_copy(update={**resolved, "tools": [item.tool for item in tools]})
 
 
 def read_project_files(source: Source) -> ProjectFiles:

@@ -29,7 +29,8 @@ from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
 from holodeck.models.file_model import Substituted, quote_value
-from holodeck.models.llm import LLM, Provider, is_same_model
+from holodeck.models.llm import LLM, is_same_model
+from holodeck.models.provider import Provider
 from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, sqlite_path
 from holodeck.models.test_case import TestCase
 from holodeck.models.tool import MCPTool

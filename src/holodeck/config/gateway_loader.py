@@ -35,7 +35,7 @@ from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
-from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
+from holodeck.lib.limits import MAX_AGENT_DEPTH, MIN_SEAL_KEY_BYTES
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.agent import Agent
@@ -99,7 +99,7 @@ def load_gateway_file(
     found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
     if gateway is not None:
         found += find_unmatched_patterns(gateway, agents, source)
-        found += find_unpriced_models(gateway, {name: each.agent.model for name, each in agents.items()}, source)
+        found += find_unpriced_models(gateway, agents, source)
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or gateway is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -194,7 +194,7 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
     if gateway is not None:
         source = Source(path=loaded.path, document=document, data=data, problems=(), env_files={})
         problems += gateway_problems(gateway, source)
-        problems += find_unpriced_models(gateway, {loaded.agent.name: loaded.agent.model}, source)
+        problems += find_unpriced_models(gateway, {loaded.agent.name: loaded}, source)
     if gateway is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError.of(problems)
     warnings = (*loaded.warnings, *problems)
@@ -248,8 +248,6 @@ def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
     for server in data["mcp_servers"] if isinstance(data.get("mcp_servers"), list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
-            if "url" in server:
-                server.setdefault("transport", "http")
     secrets = SecretResolver(source.document, source.folder)
     resolved = secrets.resolve(data)
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
@@ -318,7 +316,9 @@ def _load_agents(
 ) -> tuple[dict[str, LoadedAgent], list[Problem]]:
     agents: dict[str, LoadedAgent] = {}
     problems: list[Problem] = []
-    for index, entry in _agent_entries(source):
+    entries = _agent_entries(source)
+    names = [str(entry.get("name") or _read_agent_name(source.folder / entry["file"])) for _, entry in entries]
+    for index, entry in entries:
         try:
             loaded = load_agent_file(
                 source.folder / entry["file"],
@@ -327,6 +327,7 @@ def _load_agents(
                 checks=checks,
                 allowed_commands=allowed_commands,
                 models=models,
+                served_agents=names,
             )
         except ConfigError as error:
             problems += error.problems
@@ -339,12 +340,41 @@ def _load_agents(
         if name in agents:
             problems.append(problem_at(source.document, ("agents", index), f"two agents are served as '{name}'"))
         agents[str(name)] = loaded
-    return agents, problems
+    return agents, [*problems, *_find_circles(source, agents)]
+
+
+def _read_agent_name(path: Path) -> str:
+    """Return the name that an agent file gives itself; empty if the file cannot be read, which is said elsewhere."""
+    try:
+        value = read_document(path, str(path)).value
+    except ConfigError:
+        return ""
+    return str(value.get("name") or "") if isinstance(value, dict) else ""
 
 
 def _starts_processes(loaded: LoadedAgent) -> bool:
-    tools = loaded.agent.tools
+    tools = [tool for each in loaded.list_all() for tool in each.agent.tools]
     return any(isinstance(t, MCPTool) and t.enabled and t.starts_process for t in tools)
+
+
+def _find_circles(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
+    """Return the problem of agents that ask themselves by way of others, or that ask too many levels deep."""
+
+    def follow(name: str, agent: LoadedAgent, callers: tuple[str, ...]) -> str | None:
+        chain = (*callers, name)
+        if name in callers:
+            return f"the agents ask each other in a circle: {' -> '.join(chain[callers.index(name) :])}"
+        if len(chain) > MAX_AGENT_DEPTH:
+            return f"agents ask agents more than {MAX_AGENT_DEPTH} deep: {' -> '.join(chain)}"
+        asked = [(f"{name}/{tool}", each) for tool, each in agent.agents.items()]
+        named = [tool.agent for tool in agent.agent.asked_agents if tool.agent]
+        asked += [(each, agents[each]) for each in named if each in agents]
+        return next(filter(None, (follow(*each, chain) for each in asked)), None)
+
+    found = next(filter(None, (follow(name, agent, ()) for name, agent in agents.items())), None)
+    if found is None:
+        return []
+    return [problem_at(source.document, ("agents",), found, fix="Let one of them have the tools that it needs itself.")]
 
 
 def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:

@@ -21,7 +21,7 @@ from holodeck.config.secret_refs import SECRET_FIELDS
 from holodeck.models.agent import Agent, SharedSettings
 from holodeck.models.file_model import FileModel
 from holodeck.models.gateway import GatewayFile
-from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
+from holodeck.models.provider import NEEDS_ENDPOINT, NEEDS_NAME
 from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS
 
 Schema = dict[str, Any]
@@ -43,7 +43,9 @@ def agent_schema() -> Schema:
     schema = _build_schema(Agent, "HoloDeck agent")
     tool = schema["$defs"]["MCPTool"]
     tool["required"] = ["type", "name"]
-    tool["allOf"] += _transport_rules("stdio", {"not": {"required": ["transport"]}})
+    names_transport, has_url = {"required": ["transport"]}, {"required": ["url"]}
+    tool["allOf"] += _transport_rules("stdio", {"not": {"anyOf": [names_transport, has_url]}})
+    tool["allOf"] += _transport_rules("http", {"not": names_transport, **has_url})
     return schema
 
 
@@ -82,6 +84,9 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {
 def schema_text(kind: str) -> str:
     """Return the schema of a kind of file, as indented JSON with a final line break."""
     return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
+
+
+_MODEL_REF = "#/$defs/LLM"
 
 
 def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
@@ -123,8 +128,7 @@ def _build_schema(model: type[BaseModel], title: str) -> Schema:
     if "JWTCallers" in definitions:
         _require_exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
     if "LLM" in definitions:
-        stand_ins = definitions["LLM"]["properties"]["fallback"]
-        stand_ins["items"] = {"anyOf": [{"type": "string"}, stand_ins["items"]]}
+        _allow_model_names(schema)
         definitions["LLM"]["allOf"] = [
             _if_then(
                 {"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]}
@@ -132,6 +136,15 @@ def _build_schema(model: type[BaseModel], title: str) -> Schema:
             for key, needs in (("name", NEEDS_NAME), ("endpoint", NEEDS_ENDPOINT))
         ]
     return schema
+
+
+def _allow_model_names(schema: Any) -> None:
+    """Allow the text `provider:name`, or a name, wherever a model is expected."""
+    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for part in parts:
+        _allow_model_names(part)
+    if isinstance(schema, dict) and schema.get("$ref") == _MODEL_REF:
+        schema["anyOf"] = [{"type": "string", "minLength": 1}, {"$ref": schema.pop("$ref")}]
 
 
 def file_models() -> dict[str, type[FileModel]]:
@@ -197,7 +210,8 @@ def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
 def _restrict_to_servers(schema: Schema) -> None:
     """Allow MCP servers only in `mcp_servers`, and make `type: mcp` optional."""
     schema["properties"]["mcp_servers"]["items"] = {"$ref": "#/$defs/MCPTool"}
-    schema["$defs"].pop("FunctionTool")
+    for other in ("FunctionTool", "AgentTool"):
+        schema["$defs"].pop(other)
     schema["$defs"]["MCPTool"]["required"] = ["name"]
 
 

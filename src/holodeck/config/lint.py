@@ -20,8 +20,9 @@ from holodeck.lib.record import record
 from holodeck.lib.redaction import ends_in_secret_word, is_secret_name
 from holodeck.models.callers import Scope, is_split, split_pattern, split_tool_pattern
 from holodeck.models.file_model import Substituted, as_written, quote_value
-from holodeck.models.llm import LLM, PROVIDER_SPECS, Provider, is_own_host
+from holodeck.models.llm import LLM, is_own_host
 from holodeck.models.price import Price
+from holodeck.models.provider import PROVIDER_SPECS, Provider
 from holodeck.models.tool_rules import is_legacy_npm
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
@@ -105,19 +106,11 @@ def _is_own_host(provider: Provider, model: Mapping[str, Any]) -> bool:
 def tool_warnings(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
     """Return the warnings about one MCP server."""
     return [
-        *_check_description(source, tool, path),
         *_check_legacy_npm(source, tool, path),
         *_check_plain_websocket(source, tool, path),
         *_check_literal_secrets(source, tool, path),
         *_check_secret_arguments(source, tool, path),
     ]
-
-
-def _check_description(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
-    if tool.get("description") is None:
-        message = "there is no 'description': the server's own is used"
-        fix = "Say in a sentence what the agent should use it for."
-        yield problem_at(source.document, path, message, fix=fix, severity="warning")
 
 
 def _check_legacy_npm(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
@@ -193,7 +186,7 @@ def find_unmatched_patterns(
     A pattern that allows nothing locks its caller out, and one that denies nothing lets it in.
     """
     servers = [tool.name for tool in gateway.mcp_servers]
-    servers += [tool.name for loaded in agents.values() for tool in loaded.agent.tools]
+    servers += [tool.name for loaded in agents.values() for each in loaded.list_all() for tool in each.agent.tools]
     configured = _Configured(models=[model.name for model in gateway.models], agents=agents, servers=servers)
     for path, scope in _list_scopes(gateway):
         for key, patterns in scope:
@@ -235,30 +228,43 @@ def _describe_names(noun: str, names: Collection[str]) -> str:
     return f"There are: {', '.join(dict.fromkeys(names))}." if names else f"The file has no {noun}."
 
 
-def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LLM], source: Source) -> Iterator[Problem]:
-    """Yield a problem for each budget whose caller may use a model without a price. `agents`: models by public name."""
-    models = {served.name for served in gateway.models if None in _list_prices(served.model)}
-    unpriced_agents = {name for name, llm in agents.items() if None in _list_prices(llm)}
+def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LoadedAgent], source: Source) -> Iterator[Problem]:
+    """Yield a problem for each budget whose caller may use a model without a price. `agents`: by public name."""
     for path, scopes in _list_budgets(gateway):
-        found = [name for name in models if _may_use(scopes, "models", name)]
-        found += [name for name in unpriced_agents if _may_use(scopes, "agents", name)]
-        if gateway.compaction.model in (*models, *unpriced_agents):
-            # Summaries are written by it, whatever the caller may use itself.
-            found.append(str(gateway.compaction.model))
-        if found:
-            yield _describe_unpriced(sorted(set(found)), path, source)
+        message, fix = describe_unpriced_models(gateway, agents, scopes)
+        if message:
+            yield problem_at(source.document, path, message, fix=fix)
+
+
+def describe_unpriced_models(
+    gateway: GatewayFile, agents: Mapping[str, LoadedAgent], scopes: Sequence[Scope] | None
+) -> tuple[str, str]:
+    """Return what hinders a budget of callers with these scopes, and what to do. Empty: nothing does.
+
+    `scopes`: None if some of them may use everything. `agents`: by public name.
+    """
+    models = {served.name for served in gateway.models if None in _list_prices(served.model)}
+    unpriced_agents = {
+        name
+        for name, loaded in agents.items()
+        if any(None in _list_prices(each.agent.model) for each in loaded.list_all())
+    }
+    found = {name for name in models if _may_use(scopes, "models", name)}
+    found |= {name for name in unpriced_agents if _may_use(scopes, "agents", name)}
+    if gateway.compaction.model in (*models, *unpriced_agents):
+        # Summaries are written by it, whatever the caller may use itself.
+        found.add(str(gateway.compaction.model))
+    if not found:
+        return "", ""
+    listed = ", ".join(f"'{name}'" for name in sorted(found))
+    verb = "has" if len(found) == 1 else "have"
+    message = f"a budget needs the price of every model that its caller may use, and {listed} {verb} none"
+    fix = "Add 'price: {input: ..., output: ...}' to the model, 0 if it costs nothing, or leave it out of 'allow'."
+    return message, fix
 
 
 def _list_prices(llm: LLM) -> list[Price | None]:
-    return [llm.effective_price, *llm.stand_in_prices.values()]
-
-
-def _describe_unpriced(names: Sequence[str], path: KeyPath, source: Source) -> Problem:
-    listed = ", ".join(f"'{name}'" for name in names)
-    verb = "has" if len(names) == 1 else "have"
-    message = f"a budget needs the price of every model that its caller may use, and {listed} {verb} none"
-    fix = "Add 'price: {input: ..., output: ...}' to the model, 0 if it costs nothing, or leave it out of 'allow'."
-    return problem_at(source.document, path, message, fix=fix)
+    return [llm.prices.usual, *llm.prices.stand_ins.values()]
 
 
 def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scope] | None]]:

@@ -3,10 +3,11 @@
 A variable is looked up in the environment of the process first, then in the `envFile` of the tool that refers to it,
 then in the `.env` file beside the configuration file.
 
-A model can be defined once and named elsewhere: `use: fast` in a `model` section, or `fast` in its `fallback`. The name
-is looked up among the `models` of the gateway's file, for that file and for the agents that it serves, and then among
-those of the user's own settings. It is replaced by what it means in the values of the file and in the form in which the
-file is shown, so that checks and trust see where a name leads.
+A model can be defined once and named elsewhere: `use: fast` in a `model` section, or `fast` in its place or in its
+`fallback`. The name is looked up among the `models` of the gateway's file, for that file and for the agents that it
+serves, and then among those of the user's own settings. A text that is none of these names is `provider:name`. It is
+replaced by what it means in the values of the file and in the form in which the file is shown, so that checks and trust
+see where a name leads.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from holodeck.config.yaml_reader import Document, KeyPath, parse_document, read_
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.lib.redaction import is_inert_secret
-from holodeck.models.file_model import quote_value
+from holodeck.models.file_model import Substituted, as_written, quote_value
 from holodeck.models.llm import OPTION_KEYS
+from holodeck.models.provider import PROVIDER_SPECS, find_provider
 from holodeck.models.tool_rules import USER_SETTINGS
 
 # Beside 'use': what changes the answers, and not where the request and its key go.
@@ -249,8 +251,10 @@ def list_definitions(source: Source) -> dict[str, ModelDefinition]:
     found: dict[str, ModelDefinition] = {}
     for entry in entries:
         name, model = (entry.get("name"), entry.get("model")) if isinstance(entry, dict) else (None, None)
+        as_shown = shown.get(name)
+        if isinstance(model, str):
+            model, as_shown = _read_model_text(model)
         if isinstance(name, str) and isinstance(model, dict) and "use" not in model:
-            as_shown = shown.get(name)
             found[name] = ModelDefinition(data=model, written=as_shown if isinstance(as_shown, dict) else {})
     return found
 
@@ -261,14 +265,29 @@ def list_model_paths(source: Source) -> list[KeyPath]:
     return [("models", index, "model") for index in range(len(entries) if isinstance(entries, list) else 0)]
 
 
+def list_agent_model_paths(source: Source) -> list[KeyPath]:
+    """Return the key paths of the models of an agent file: its own, and those that only tests use."""
+    settings, cases = source.data.get("test_settings"), source.data.get("test_cases")
+    named = settings.get("models") if isinstance(settings, dict) else None
+    return [
+        ("model",),
+        ("test_settings", "judge"),
+        *(("test_settings", "models", name) for name in (named if isinstance(named, dict) else ())),
+        *(("test_cases", at, "judge", "model") for at in range(len(cases) if isinstance(cases, list) else 0)),
+    ]
+
+
 def resolve_models(source: Source, paths: Iterable[KeyPath], definitions: Mapping[str, ModelDefinition]) -> Source:
     """Return the file with the names of models at these paths replaced. Unknown names are among its problems."""
     resolver = _NameResolver(source, definitions)
     data, written = source.data, source.document.value
     for path in paths:
         model = value_at(data, path)
+        as_shown = value_at(written, path)
+        if isinstance(model, str) and model.strip():
+            model, as_shown = resolver.read_text(model, path)
+            data, written = _with_value(data, path, model), _with_value(written, path, as_shown)
         if isinstance(model, dict) and ("use" in model or "fallback" in model):
-            as_shown = value_at(written, path)
             new, shown = resolver.resolve(model, as_shown if isinstance(as_shown, dict) else {}, path)
             data, written = _with_value(data, path, new), _with_value(written, path, shown)
     if data is source.data:
@@ -298,10 +317,24 @@ class _NameResolver:
             shown["fallback"] = [each for new, each in stand_ins if new is not None]
         return data, shown
 
+    def read_text(self, text: str, path: KeyPath) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the section that a text stands for, its values and as shown."""
+        if text in self._definitions:
+            return {"use": text}, {"use": as_written(text)}
+        data, shown = _read_model_text(text)
+        if data is None or shown is None:
+            message, fix = explain_unknown_model(text, self._definitions)
+            self.problems.append(problem_at(self._source.document, path, message, fix=fix))
+            return {"provider": "rehearsal"}, {}
+        return data, shown
+
     def _resolve_stand_in(self, entry: Any, written: Any, path: KeyPath) -> tuple[Any, Any]:
         """Return a stand-in without names. It has no stand-ins of its own. None: its name is unknown."""
         if isinstance(entry, str):
-            entry, written = {"use": entry}, {"use": entry}
+            before = len(self.problems)
+            entry, written = self.read_text(entry, path)
+            if len(self.problems) > before:
+                return None, None
         if not isinstance(entry, dict) or "use" not in entry:
             return entry, written
         before = len(self.problems)
@@ -338,6 +371,36 @@ class _NameResolver:
         fix = f"Did you mean '{close}'?" if close else f"There are: {known}." if known else ""
         where = f"Models are defined under 'models', in {USER_SETTINGS} or in the file of the gateway."
         self.problems.append(problem_at(self._source.document, path, message, fix=f"{fix} {where}".strip()))
+
+
+def _read_model_text(text: str) -> tuple[dict[str, Any], dict[str, Any]] | tuple[None, None]:
+    """Return the section that `provider:name` stands for, its values and as shown; None if it names no provider."""
+    found = parse_model_name(text)
+    if found is None or not isinstance(text, Substituted):
+        return (None, None) if found is None else (found, dict(found))
+    # The value of a variable is not shown.
+    return {key: Substituted(value, text.written) for key, value in found.items()}, dict.fromkeys(found, text.written)
+
+
+def parse_model_name(text: str) -> dict[str, Any] | None:
+    """Return `provider:name`, or the name of a provider alone, as a `model` section; None if it names no provider."""
+    provider, _, name = (part.strip() for part in text.partition(":"))
+    if provider not in set(PROVIDER_SPECS):
+        return None
+    return {"provider": provider, **({"name": name} if name else {})}
+
+
+def explain_unknown_model(text: str, names: Collection[str] = ()) -> tuple[str, str]:
+    """Return what is wrong with a text that names no model, and what to write. `names`: those that are defined."""
+    provider, _, name = text.partition(":")
+    known = [str(each) for each in PROVIDER_SPECS]
+    close, provider = closest_match(text, names), find_provider(provider) or closest_match(provider, known) or ""
+    if close is None and provider and name:
+        close = f"{provider}:{name}"
+    hint = f"Did you mean '{close}'?" if close else f"Providers: {', '.join(known)}."
+    if names and not close:
+        hint += f" Models of yours: {', '.join(sorted(names))}."
+    return f"{quote_value(text)} names no model: write 'provider:name', such as 'openai:gpt-5-mini'", hint
 
 
 def _with_value(container: Any, path: KeyPath, value: Any) -> Any:

@@ -24,7 +24,7 @@ from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import Substituted, as_written
-from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.models.tool import AgentTool, FunctionTool, MCPTool
 from holodeck.models.tool_rules import CommandRule
 
 _SERVERS_KEY = "mcp_servers"
@@ -49,7 +49,7 @@ ToolCheck = Callable[[MCPTool, Path], Iterable[ToolFinding]]
 class LoadedTool:
     """A valid tool; `written` is its entry with references instead of values, the form that may be shown."""
 
-    tool: MCPTool | FunctionTool
+    tool: MCPTool | FunctionTool | AgentTool
     written: Mapping[str, Any]
     file: str
     """The file that defines it, as messages name it."""
@@ -100,9 +100,10 @@ class ToolListFile:
                 self.problems += tool_warnings(self.source, entry, path)
                 tool = self._with_absolute_paths(tool, path)
                 self._run_checks(tool, path)
-            if isinstance(tool, FunctionTool) and self._tools_key == _SERVERS_KEY:
+            if isinstance(tool, FunctionTool | AgentTool) and self._tools_key == _SERVERS_KEY:
                 fix = "List it under 'tools' of the agent that uses it."
-                problem = problem_at(self.source.document, path, "a function is no MCP server", fix=fix)
+                kind = "a function" if isinstance(tool, FunctionTool) else "an agent"
+                problem = problem_at(self.source.document, path, f"{kind} is no MCP server", fix=fix)
                 self.problems.append(problem)
             elif tool is not None:
                 written, file = _restore_references(entry), self.source.document.file
@@ -164,8 +165,12 @@ def _allow_commands(source: Source, tools_key: str, commands: CommandRule) -> So
     return replace(source, data={**source.data, tools_key: tools})
 
 
-def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
-    models: dict[str, type[MCPTool | FunctionTool]] = {"mcp": MCPTool, "function": FunctionTool}
+def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | AgentTool | None:
+    models: dict[str, type[MCPTool | FunctionTool | AgentTool]] = {
+        "mcp": MCPTool,
+        "function": FunctionTool,
+        "agent": AgentTool,
+    }
     model = models.get(str(entry.get("type")))
     try:
         return model.model_validate(entry) if model is not None else None

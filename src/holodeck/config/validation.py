@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -25,12 +25,16 @@ from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.agent import Agent
 from holodeck.models.file_model import Violation, quote_value
+from holodeck.models.provider import find_provider
 from holodeck.models.tool import TOOL_TYPES
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# The fix for a key that takes a mapping besides its choices, which are all that the message names.
-_OTHER_FORMS: Mapping[str, str] = {"approval": "For some tools only, write 'approval: {always: [write_file]}'."}
+# The fix for a key that takes more than the choices that the message names.
+_OTHER_FORMS: Mapping[str, str] = {
+    "approval": "For some tools only, write 'approval: {always: [write_file]}'.",
+    "provider": "A service with OpenAI's API is 'openai_compatible', with its address as 'endpoint'.",
+}
 _SHAPES: Mapping[str, str] = {
     "string_type": "must be text",
     "string_too_short": "must not be empty",
@@ -71,6 +75,7 @@ _KEYS: Mapping[tuple[str, ...], str] = {
     ("test_cases", "retrieval_context"): "A judge sees the results of the tools: use 'judge'.",
     ("test_cases", "turns"): "A case has one question: write one case for each 'input'.",
 }
+_NO_MAPPING = frozenset({"dict_type", "model_type", "model_attributes_type"})
 _TOOL_TYPES: Mapping[str, str] = {
     "vectorstore": _SEARCH,
     "hierarchical_document": _SEARCH,
@@ -90,17 +95,27 @@ def validate(model: type[Model], data: Any, document: Document) -> tuple[Model |
     problems = [explain(item, document, data, model) for item in unknown]
     corrected = copy.deepcopy(data)
     positions = dict(document.positions)
-    for item in unknown:
-        _correct_key(model, corrected, _key_path(item["loc"], data), positions)
+    renamed = {_correct_key(model, corrected, _key_path(item["loc"], data), positions) for item in unknown}
     corrected_document = replace(document, value=corrected, positions=positions)
     try:
         model.model_validate(corrected)
     except pydantic.ValidationError as error:
         again = error.errors(include_input=False, include_url=False)
         problems += [
-            explain(item, corrected_document, corrected, model) for item in again if item["type"] != "extra_forbidden"
+            explain(item, corrected_document, corrected, model)
+            for item in again
+            if item["type"] != "extra_forbidden" and not _is_text_of_renamed(item, corrected, renamed)
         ]
     return None, _deduplicate(problems)
+
+
+def _is_text_of_renamed(error: ErrorDetails, data: Any, renamed: Collection[KeyPath | None]) -> bool:
+    """Return whether a text stands for a mapping under a corrected key: `modle: openai:gpt-5-mini`.
+
+    Such a text is resolved before the keys are checked, and may be good once the key is right.
+    """
+    path = _key_path(error["loc"], data, is_present=True)
+    return error["type"] in _NO_MAPPING and path in renamed and isinstance(value_at(data, path), str)
 
 
 def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseModel] = Agent) -> Problem:
@@ -120,16 +135,19 @@ def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseM
     return problem_at(document, path, message, fix=fix, kind=kind)
 
 
-def _correct_key(root: type[BaseModel], data: Any, path: KeyPath, positions: dict[KeyPath, Any]) -> None:
-    """Rename a misspelled key to the closest valid one, or remove it when none is close."""
+def _correct_key(root: type[BaseModel], data: Any, path: KeyPath, positions: dict[KeyPath, Any]) -> KeyPath | None:
+    """Rename a misspelled key to the closest valid one, or remove it when none is close. Returns the new path."""
     parent = value_at(data, path[:-1])
     if not path or not isinstance(parent, dict) or path[-1] not in parent:
-        return
+        return None
     value = parent.pop(path[-1])
     choice = closest_match(str(path[-1]), known_keys(root, path[:-1], data))
-    if choice is not None and choice not in parent:
-        parent[choice] = value
-        positions[(*path[:-1], choice)] = positions.get(path, positions.get(()))
+    if choice is None or choice in parent:
+        return None
+    parent[choice] = value
+    right = (*path[:-1], choice)
+    positions[right] = positions.get(path, positions.get(()))
+    return right
 
 
 def _deduplicate(problems: list[Problem]) -> list[Problem]:
@@ -182,7 +200,7 @@ def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: K
         return f"{quoted} must be {comparison} {context.get(key)}", ""
     if kind in {"literal_error", "enum"}:
         expected = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
-        choice = closest_match(value, expected.split(", ")) if isinstance(value, str) else None
+        choice = _find_choice(name, value, expected.split(", ")) if isinstance(value, str) else None
         fix = f"Did you mean '{choice}'?" if choice else _OTHER_FORMS.get(name, "")
         return f"{quoted} must be one of: {expected}", fix
     if kind.endswith("_in_variable") or kind == "encoding":
@@ -190,6 +208,11 @@ def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: K
     if kind.startswith(("datetime_", "timezone_")):
         return f"{quoted} must be a time with its time zone", "Write it as 2030-01-31T12:00:00Z."
     return f"{quoted} is not valid", ""
+
+
+def _find_choice(name: str, value: str, choices: Sequence[str]) -> str | None:
+    """Return the choice that was meant; for a provider also by the name that other programs have for it."""
+    return (find_provider(value) if name == "provider" else None) or closest_match(value, choices)
 
 
 def _unquoting_fix(kind: str, value: Any) -> str:

@@ -260,6 +260,13 @@ class RunStore:
             raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
         return self._record_of(work)
 
+    def require_last(self) -> RunRecord:
+        """Return the newest run. Raises `ExecutionError` when there is none."""
+        found = next(iter(self.list_runs()), None)
+        if found is None:
+            raise ExecutionError(NO_RUNS)
+        return found
+
     def require_last_interrupted(self) -> RunRecord:
         """Return the newest interrupted run of an agent file. Raises `ExecutionError` when there is none."""
         runs = (run for run in self.list_runs() if run.input.file is not None)

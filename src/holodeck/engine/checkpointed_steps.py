@@ -36,7 +36,8 @@ from holodeck.models.events import (
 )
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage
 from holodeck.models.items_json import decode_item, encode_item
-from holodeck.models.model_io import Logprob, ModelAnswer
+from holodeck.models.model_io import REPORTED_FACTS, Logprob, ModelAnswer
+from holodeck.tools.calling_run import Spending
 from holodeck.tools.executor import REFUSED, ToolResult
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
@@ -247,9 +248,9 @@ def turn_to_json(turn: ModelTurn, events: Sequence[Event]) -> JSONObject:
         "events": [_event_to_json(event) for event in _merge_deltas(events)],
         "usage": asdict(answer.usage),
         "finish": answer.finish,
-        "model": answer.model,
-        "service_tier": answer.service_tier,
+        **{name: getattr(answer, name) for name in REPORTED_FACTS},
         "answered_by": answer.answered_by,
+        "cost": answer.cost,
         "held": sorted(turn.needs_approval),
     }
 
@@ -260,9 +261,9 @@ def turn_from_json(stored: JSONObject) -> ModelTurn:
         items=items,
         finish=stored["finish"],
         usage=Usage(**stored["usage"]),
-        model=stored["model"],
-        service_tier=stored.get("service_tier"),
         answered_by=stored.get("answered_by", ""),
+        **{name: stored[name] for name in REPORTED_FACTS if name in stored},
+        cost=stored.get("cost"),
     )
     tools = next((event["tools"] for event in stored["events"] if event["type"] == "turn.started"), 0)
     return ModelTurn(answer=answer, needs_approval=frozenset(stored["held"]), replayed_tools=tools)
@@ -278,7 +279,8 @@ def events_from_json(stored: JSONObject) -> Iterator[Event]:
         elif kind == "turn.started":
             yield TurnStarted(**values, is_replayed=True)
         elif kind == "turn.finished":
-            yield TurnFinished(turn=values["turn"], usage=Usage(**values["usage"]), is_replayed=True)
+            usage, cost = Usage(**values["usage"]), values.get("cost")
+            yield TurnFinished(turn=values["turn"], usage=usage, cost=cost, is_replayed=True)
         elif kind == "text.added":
             yield TextAdded(**{**values, "logprobs": tuple(map(_logprob_from_json, values.get("logprobs", ())))})
         else:
@@ -325,7 +327,7 @@ def _event_to_json(event: Event) -> dict[str, Any]:
         case TurnStarted():
             return {"type": event.type, "turn": event.turn, "tools": event.tools}
         case TurnFinished():
-            return {"type": event.type, "turn": event.turn, "usage": asdict(event.usage)}
+            return {"type": event.type, "turn": event.turn, "usage": asdict(event.usage), "cost": event.cost}
         case TextAdded(logprobs=()):
             return {"type": event.type, "item_id": event.item_id, "text": event.text, "is_refusal": event.is_refusal}
         case _:
@@ -344,7 +346,8 @@ def _logprob_from_json(stored: Mapping[str, Any]) -> Logprob:
 
 def _result_to_json(result: ToolResult) -> JSONObject:
     output = FunctionCallOutput(call_id=result.call_id, content=result.content, is_error=result.is_error)
-    return {"output": encode_item(output), "metadata": dict(result.metadata)}
+    stored = {"output": encode_item(output), "metadata": dict(result.metadata)}
+    return stored if result.spending is None else {**stored, "spending": asdict(result.spending)}
 
 
 def _result_from_json(call_id: str, stored: JSONObject) -> ToolResult:
@@ -355,4 +358,9 @@ def _result_from_json(call_id: str, stored: JSONObject) -> ToolResult:
         content=output.content,  # type: ignore[arg-type] # a result has no links and files
         is_error=output.is_error,
         metadata=stored["metadata"],
+        spending=_spending_from_json(stored.get("spending")),
     )
+
+
+def _spending_from_json(stored: JSONObject | None) -> Spending | None:
+    return None if stored is None else Spending(**{**stored, "usage": Usage(**stored["usage"])})

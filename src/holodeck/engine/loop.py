@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from holodeck.engine.event_log import EventLog, EventSink
 from holodeck.engine.server_wait import ServerWait
 from holodeck.engine.steps import AppendEvent, ModelTurn, Steps
 from holodeck.engine.tool_calls import ToolCallRunner
+from holodeck.engine.transcript import TurnMessages
 from holodeck.engine.turn import ItemIds, answer_size, stream_turn
 from holodeck.lib import log as holodeck_log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
@@ -48,6 +49,7 @@ from holodeck.models.events import (
     RunResult,
     RunStarted,
     Status,
+    TurnCut,
     TurnFinished,
     TurnStarted,
 )
@@ -60,9 +62,10 @@ from holodeck.models.items import (
     place_outputs_after_calls,
 )
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
-from holodeck.models.price import Price
+from holodeck.models.price import NO_PRICES, ModelPrices
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.retry import LongRetrying
+from holodeck.tools.calling_run import CallingRun
 from holodeck.tools.toolbox import Toolbox
 
 
@@ -97,13 +100,11 @@ class RunRequest:
     max_tokens: int | None = None
     """Tokens of all turns together. Checked after each turn, before its calls."""
     max_cost: float | None = None
-    """Cost of all turns by `price`. Checked as `max_tokens` is."""
+    """Cost of all turns by `prices`. Checked as `max_tokens` is."""
     max_seconds: float | None = None
     """Duration; the turn or the calls in progress are cancelled then."""
-    price: Price | None = None
-    """Price of the model's tokens. None: the cost of the run is unknown."""
-    stand_in_prices: Mapping[str, Price | None] = field(default_factory=dict)
-    """Those of its stand-ins, by their names."""
+    prices: ModelPrices = NO_PRICES
+    """Prices of the model and of its stand-ins."""
     pending: tuple[FunctionCall, ...] = ()
     """Pending calls of an earlier run; they run before the first turn."""
     agent: str = ""
@@ -124,6 +125,8 @@ class RunRequest:
     """Seconds for which a durable run waits for servers of tools that it needs and that are away: see `ServerWait`."""
     on_start: Callable[[RunProgress], Awaitable[None]] | None = None
     """Awaited before the first turn. What it raises fails the run."""
+    caller: CallingRun | None = None
+    """The run that waits for this one, whose limits hold as well. None: nothing has asked the agent."""
 
 
 class Run:
@@ -183,13 +186,23 @@ class _Execution:
         self._toolbox = run.toolbox
         self._log = log
         self._steps = run.steps
+        self._run = CallingRun(
+            request.agent,
+            run.toolbox.pipeline,
+            log.append,
+            is_streamed=request.model.is_streamed,
+            max_tokens=request.max_tokens,
+            max_cost=request.max_cost,
+            max_calls=request.max_tool_calls,
+            caller=request.caller,
+        )
         self._choice = choice = request.model.tool_choice
         # The model learns of the mode "none", but may call a tool all the same: then none is allowed.
         self._call_runner = self._build_call_runner(() if choice.mode == "none" else choice.allowed)
         self._memory = Reservation(request.budget)
-        self._server_wait = ServerWait(run.toolbox, request.server_wait) if request.server_wait else None
+        self._server_wait = ServerWait(run.toolbox, request.server_wait, log) if request.server_wait else None
         self._items: list[Item] = []
-        self._usage = Usage()
+        self._messages: TurnMessages | None = None
         self._turns = 0
         self._calls = 0
         self._answer_bytes = 0
@@ -203,7 +216,7 @@ class _Execution:
 
     @property
     def usage(self) -> Usage:
-        return self._usage
+        return self._run.usage
 
     @property
     def items(self) -> Sequence[Item]:
@@ -240,13 +253,15 @@ class _Execution:
         return result
 
     async def _run_until_deadline(self) -> RunResult:
-        clock = asyncio.timeout(self._request.max_seconds)
+        clock, messages = asyncio.timeout(self._request.max_seconds), TurnMessages()
+        self._messages = messages
         try:
             async with clock:
                 return await self._run_turns()
         except TimeoutError:
             if not clock.expired():
                 raise
+        self._items += messages.cut(self._log.append)
         return self._build_deadline_result()
 
     async def _run_turns(self) -> RunResult:
@@ -277,18 +292,20 @@ class _Execution:
             if self._turns >= request.max_turns:
                 turns = f"{request.max_turns} turn{'' if request.max_turns == 1 else 's'}"
                 return self._build_limit_result("max_turns", turns, len(calls))
-            if (exceeded := self._find_exceeded_limit()) is not None:
-                cause, limit_text = exceeded
-                return self._build_limit_result(cause, limit_text, len(calls))
+            if (spent := self._run.find_spent_limit()) is not None:
+                return self._build_limit_result(*spent, len(calls))
             await self._execute_calls(own, self._call_runner)
-            is_spent = request.max_tool_calls is not None and self._calls >= request.max_tool_calls
-            is_last = is_spent or request.model.tool_choice.mode == "none"
+            if self._run.has_asked and (spent := self._run.find_spent_limit()) is not None:
+                return self._build_limit_result(*spent, 0)
+            is_last = self._run.count_calls_left() == 0 or request.model.tool_choice.mode == "none"
             self._choice = ToolChoice(mode="none" if is_last else "auto", allowed=self._choice.allowed)
 
     async def _build_model_request(self, limit: int) -> ModelRequest:
         first, choice = self._request.model, self._choice
         collect = self._toolbox.collect_specs if self._server_wait is None else self._server_wait.collect_specs
         specs = await collect()
+        if self._toolbox.notices:
+            self._log.append(*self._toolbox.take_notices())
         items = place_outputs_after_calls(apply_compaction((*first.items, *self._items)))
         changes: dict[str, Any] = {}
         if not (items == first.items and specs == first.tools and choice is first.tool_choice):
@@ -306,6 +323,8 @@ class _Execution:
     async def _ask_model(self, request: ModelRequest, limit: int, append: AppendEvent) -> ModelTurn:
         if self._turns == 1 and self._toolbox.missing:
             _check_required(self._toolbox)
+        if self._messages is not None:
+            append = self._messages.follow(append)
         started = TurnStarted(turn=self._turns, tools=len(request.tools))
         append(started)
         asked = stream_turn(
@@ -315,7 +334,9 @@ class _Execution:
             ItemIds(self._request.make_id),
             limit=limit,
             memory=self._memory,
+            prices=self._request.prices,
             on_restart=lambda: append(replace(started, is_restarted=True)),
+            on_cut=lambda usage, cost: append(self._add_cut_turn(usage, cost)),
         )
         if tracers:
             with tracing.start_turn_span(self._request.provider, self._model.name, request) as span:
@@ -323,15 +344,15 @@ class _Execution:
                 tracing.record_answer(span, answer)
         else:
             answer = await asked
-        append(TurnFinished(turn=self._turns, usage=answer.usage))
+        append(TurnFinished(turn=self._turns, usage=answer.usage, cost=answer.cost))
         needs_approval = [call.call_id for call in _calls_of(answer) if self._toolbox.needs_approval(call)]
         return ModelTurn(answer=answer, needs_approval=frozenset(needs_approval))
 
     def _add_answer(self, answer: ModelAnswer) -> list[FunctionCall]:
         """Add an answer to the run and return the calls in it that are complete."""
-        self._usage = self._usage + answer.usage if self._turns > 1 else answer.usage
         self._service_tier = answer.service_tier or self._service_tier
         self._answered_by = answer.answered_by
+        self._run.spend(answer.usage, answer.cost)
         self._answer_bytes += sum([answer_size(item) for item in answer.items])
         if answer.finish in CUT_SHORT:
             # The last call may be half of one: none of them is run.
@@ -339,6 +360,11 @@ class _Execution:
             return []
         self._items += answer.items
         return _calls_of(answer)
+
+    def _add_cut_turn(self, usage: Usage, cost: float | None) -> TurnCut:
+        """Add the tokens of a turn that ends without an answer."""
+        self._run.spend(usage, cost)
+        return TurnCut(turn=self._turns, usage=usage, cost=cost)
 
     def _is_own_call(self, call: FunctionCall) -> bool:
         """Return True unless the client runs the call. One that is not allowed is refused here, not by the client."""
@@ -360,10 +386,11 @@ class _Execution:
     async def _execute_calls(self, calls: list[FunctionCall], runner: ToolCallRunner) -> None:
         if calls and self._before_calls is not None:
             await self._before_calls()
-        limit = self._request.max_tool_calls
-        remaining = None if limit is None else limit - self._calls
-        self._items += await runner.run(calls, max_calls=remaining)
-        self._calls += len(calls) if remaining is None else min(len(calls), max(remaining, 0))
+        left = self._run.count_calls_left()
+        count = len(calls) if left is None else min(len(calls), left)
+        self._run.count_calls(count)
+        self._items += await runner.run(calls, max_calls=left)
+        self._calls += count
 
     def _build_call_runner(self, allowed: tuple[str, ...] | None) -> ToolCallRunner:
         is_parallel = self._request.model.parallel_tool_calls
@@ -371,24 +398,15 @@ class _Execution:
             self._toolbox,
             self._log,
             self._steps,
+            run=self._run,
             allowed=allowed,
             is_parallel=is_parallel,
             server_wait=self._request.server_wait,
         )
 
-    def _find_exceeded_limit(self) -> tuple[Cause, str] | None:
-        """Return the limit of tokens or cost that the turns so far have reached, with a text of it."""
-        request = self._request
-        if request.max_tokens is not None and self._usage.total_tokens >= request.max_tokens:
-            return "max_tokens", f"{request.max_tokens} tokens"
-        cost = None if request.max_cost is None else self._find_cost()
-        if request.max_cost is not None and cost is not None and cost >= request.max_cost:
-            return "max_cost", f"{request.max_cost:g} for the cost"
-        return None
-
     def _build_limit_result(self, cause: Cause, limit: str, call_count: int) -> RunResult:
-        calls = f"{call_count} more tool call{' was' if call_count == 1 else 's were'}"
-        reason = f"The limit of {limit} is reached; {calls} not run."
+        stopped = f"{call_count} more tool call{' was' if call_count == 1 else 's were'} not run"
+        reason = f"The limit of {limit} is reached; {stopped if call_count else 'the model was not asked again'}."
         return self._build_result("incomplete", reason=reason, cause=cause)
 
     def _build_deadline_result(self) -> RunResult:
@@ -398,12 +416,6 @@ class _Execution:
             stopped = f"calls in progress were cancelled, and it is unknown what they have done: {names}"
         reason = f"The limit of {self._request.max_seconds:g} seconds is reached; {stopped}."
         return self._build_result("incomplete", reason=reason, cause="max_seconds")
-
-    def _find_cost(self) -> float | None:
-        price = self._request.price
-        if self._answered_by:
-            price = self._request.stand_in_prices.get(self._answered_by)
-        return None if price is None else price.cost_of(self._usage)
 
     def _build_answered_result(self, finish: str, limit: int) -> RunResult:
         if finish in ("size", "memory"):
@@ -443,11 +455,11 @@ class _Execution:
             held=needs_approval,
             turns=self._turns,
             tool_calls=self._calls,
-            usage=self._usage,
+            usage=self._run.usage,
             seconds=time.monotonic() - self._started_at,
             missing_servers=tuple(self._toolbox.missing.values()),
             service_tier=self._service_tier,
-            cost=self._find_cost(),
+            cost=self._run.cost if self._answered_by is not None or self._request.prices.usual is not None else None,
             answered_by=self._answered_by or "",
             history=(*self._request.model.items, *self._items),
         )

@@ -16,10 +16,13 @@ MAX_SAMPLING_TOKENS = 1_024
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 
 
-def create_sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
-    """Create a handler that answers `sampling/createMessage` with this model."""
+def create_sampling_handler(
+    find_model: Callable[[], ModelProvider],
+) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
+    """Create a handler that answers `sampling/createMessage` with the model that an agent has at that moment."""
 
     async def sample(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        model = find_model()
         wanted = params.get("maxTokens")
         limit = min(wanted, MAX_SAMPLING_TOKENS) if isinstance(wanted, int) and wanted > 0 else MAX_SAMPLING_TOKENS
         instructions = params.get("systemPrompt")

@@ -23,6 +23,7 @@ from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, T
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools import executor
 from holodeck.tools.arguments import BadArgumentsError, parse_arguments
+from holodeck.tools.calling_run import CallingRun
 from holodeck.tools.calls import Decision
 from holodeck.tools.executor import Refusal, ResumePoint, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
@@ -39,14 +40,16 @@ class ToolCallRunner:
         log: EventSink,
         steps: Steps | None,
         *,
+        run: CallingRun,
         allowed: Collection[str] | None,
         is_parallel: bool,
         server_wait: float = 0.0,
     ) -> None:
         """Run only the tools with a name in `allowed`; None: all. `is_parallel`: False runs one call at a time.
 
-        `server_wait`: seconds that a call waits for a server that is away.
+        `run`: the run that makes the calls. `server_wait`: seconds that a call waits for a server that is away.
         """
+        self._run = run
         self._server_wait = server_wait
         self._toolbox = toolbox
         self._log = log
@@ -76,11 +79,11 @@ class ToolCallRunner:
         return outputs
 
     async def _run_call(self, call: FunctionCall, *, is_within_limit: bool) -> FunctionCallOutput:
-        started_at = time.monotonic()
         prepared = _PreparedToolCall(
             call,
             self._toolbox,
             self._log,
+            self._run,
             is_allowed=self.is_allowed(call.name),
             is_within_limit=is_within_limit,
             server_wait=self._server_wait,
@@ -92,12 +95,14 @@ class ToolCallRunner:
         )
         self.unfinished[call.call_id] = call.name
         result = await (prepared.run() if self._steps is None else self._steps.run_call(prepared))
+        if result.spending is not None and not prepared.has_run:
+            self._run.repay(result.spending)
         result = self._toolbox.prepare_result(call.name, result)
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )
         self.unfinished.pop(call.call_id, None)
-        seconds = time.monotonic() - started_at
+        seconds = time.monotonic() - prepared.sent_at
         self._log.append(
             ToolFinished(
                 call_id=call.call_id, name=call.name, output=output, seconds=seconds, metadata=dict(result.metadata)
@@ -114,13 +119,17 @@ class _PreparedToolCall:
         call: FunctionCall,
         toolbox: Toolbox,
         log: EventSink,
+        run: CallingRun,
         *,
         is_allowed: bool,
         is_within_limit: bool,
         server_wait: float,
     ) -> None:
         self._server_wait = server_wait
+        self._log = log
         self.call = call
+        self.sent_at = time.monotonic()
+        """Clock when the tool began: the time that a person takes to approve a call is not the tool's."""
         self.arguments, parse_error = _parse_call_arguments(call)
         self._toolbox = toolbox
         self._pipeline = toolbox.pipeline
@@ -133,7 +142,9 @@ class _PreparedToolCall:
             # Not a method: the call would refer to this object, and only the garbage collector would free both.
             on_progress=partial(_append_progress, log, call.call_id),
             on_question=self._pipeline.on_question,
+            run=run,
         )
+        self.has_run = False
         self._rules = rules = toolbox.find_rules(self._tool_call)
         refusal = rules.refusal
         if parse_error is not None:
@@ -165,6 +176,7 @@ class _PreparedToolCall:
 
     async def ask_permission(self) -> str | None:
         self._decision = decision = await self._pipeline.approve(self._tool_call, self._rules)
+        self.sent_at = time.monotonic()
         # What a person has decided is stored. A refusal by rule is the result, and is the same in every process.
         if isinstance(decision, Refusal) and decision.code == executor.APPROVAL_DECLINED:
             return self._trace_refusal(decision.text)
@@ -174,10 +186,12 @@ class _PreparedToolCall:
         return self._toolbox.may_repeat(self.call.name)
 
     async def execute(self, resume: ResumePoint | None = None) -> ToolResult:
+        self.has_run = True
         call, rules = self._tool_call if resume is None else replace(self._tool_call, resume=resume), self._rules
         with tracing.start_call_span(self.call, is_known=True) as span:
             result = await self._pipeline.execute(call, rules, self._send, _keep_result, decision=self._decision)
             if isinstance(result, Refusal):
+                self.sent_at = time.monotonic()
                 result = result.to_result(call.call_id, rules.target)
             if executor.CHANGED in result.metadata:
                 self._toolbox.forget_offer(call.name)
@@ -187,11 +201,12 @@ class _PreparedToolCall:
 
     async def _send(self, call: ToolCall) -> ToolResult:
         # Looked up now: while a person decided, the name may have come to mean another tool, or none.
+        self.sent_at = time.monotonic()
         found = self._toolbox.find_executor(call.name)
         if found is None:
             return self._toolbox.refuse_moved(call)
         if self._server_wait:
-            return await send_when_present(found.execute, call, self._server_wait)
+            return await send_when_present(found.execute, call, self._server_wait, self._log)
         return await found.execute(call)
 
     async def record_unknown(self, result: ToolResult) -> None:

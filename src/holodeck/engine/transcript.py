@@ -1,17 +1,28 @@
 """Transcript of a run: the items that it adds to a conversation, however it ended.
 
 Model APIs refuse a conversation with a call that has no output. The transcript therefore adds an output for every call
-that has none, and moves such calls to the end of the items.
+that has none, and moves such calls to the end of the items. `TurnMessages` has the texts of a turn that was cut off.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+from holodeck.engine.steps import AppendEvent
 from holodeck.lib.call_errors import INTERRUPTED, NOT_RUN, OUT_OF_TIME
 from holodeck.models.content import TextContent
-from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, TextAdded, ToolFinished, TurnStarted
+from holodeck.models.events import (
+    Event,
+    ItemFinished,
+    RunFinished,
+    RunResult,
+    TextAdded,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 
 STOPPED_MARK = "[stopped by the user]"
@@ -81,3 +92,45 @@ class RunTranscript:
 def _calls_last(items: tuple[Item, ...], missing: list[FunctionCall]) -> tuple[Item, ...]:
     # The outputs are appended at the end, and must follow their calls without an item in between.
     return (*(item for item in items if item not in missing), *missing) if missing else items
+
+
+class TurnMessages:
+    """Notes the messages of the latest turn as they come."""
+
+    def __init__(self) -> None:
+        self._finished: list[Message] = []
+        self._texts: dict[str, str] = {}
+
+    def follow(self, append: AppendEvent) -> Callable[..., object]:
+        """Return a function that appends events, and notes those of messages."""
+
+        def append_noted(*events: Event) -> object:
+            for event in events:
+                self._note(event)
+            return append(*events)
+
+        return append_noted
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case TurnStarted() | TurnFinished():
+                # Those of a turn that has ended are items of the run.
+                self._finished.clear()
+                self._texts.clear()
+            case TextAdded(item_id=item_id, text=text):
+                self._texts[item_id] = self._texts.get(item_id, "") + text
+            case ItemFinished(item=Message() as message):
+                self._texts.pop(message.id, None)
+                self._finished.append(message)
+            case _:
+                pass
+
+    def cut(self, append: AppendEvent) -> list[Message]:
+        """Return the messages, the last as far as it has come, and append the event that ends it."""
+        cut = [
+            Message(role="assistant", content=(TextContent(text=text),), id=item_id)
+            for item_id, text in self._texts.items()
+        ]
+        for message in cut:
+            append(ItemFinished(item=message, is_cut=True))
+        return [*self._finished, *cut]

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import cast
 
 from holodeck.engine.steps import AppendEvent
+from holodeck.engine.tokens import find_cut_usage
+from holodeck.lib import log
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
+from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import MakeId
+from holodeck.lib.record import copy_record
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, StandInAnswered, TextAdded
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
 from holodeck.models.model_io import (
@@ -29,6 +34,7 @@ from holodeck.models.model_io import (
     StandInChosen,
     TextDelta,
 )
+from holodeck.models.price import NO_PRICES, ModelPrices
 from holodeck.providers.base import ModelProvider, build_unfinished_error, stream_in_batches
 
 # Bytes that a delta counts for in the memory budget, in addition to its text: it is also an event object, and JSON.
@@ -37,6 +43,10 @@ DELTA_COST = 200
 CALL_COST = 256
 # Bytes that a log probability counts for in the memory budget: a token has one, and up to twenty alternatives.
 LOGPROB_COST = 256
+# Pairs of a model and a service tier without a price that are remembered, so that each is logged once.
+MAX_NAMED_TIERS = 256
+
+OnCut = Callable[[Usage, float | None], object]
 
 
 async def stream_turn(  # noqa: PLR0912 - one case for each kind of event
@@ -47,57 +57,57 @@ async def stream_turn(  # noqa: PLR0912 - one case for each kind of event
     *,
     limit: int,
     memory: Reservation,
+    prices: ModelPrices = NO_PRICES,
     on_restart: Callable[[], object] = lambda: None,
+    on_cut: OnCut | None = None,
 ) -> ModelAnswer:
     """Ask the model once. The deltas of an item have the same id as the finished item. Raises `ModelError`.
 
-    An answer of more than `limit` bytes is cut there, with the finish reason `size`; one that exceeds the budget of
-    `memory`, with `memory`. The cut answer has the text and reasoning up to that point, without its calls.
+    An answer is cut at `limit` bytes (finish reason `size`) or at the budget of `memory` (`memory`), without its calls.
     `on_restart` is called when the model broke off and is asked again: the items then begin anew, with other ids.
+    `on_cut` is called with the tokens and the cost of a turn without an answer. Before any output, an error has none.
     """
     answer: ModelAnswer | None = None
-    before, spent, answered_by = list[Item](), Usage(), ""
-    partial, memory_before = _PartialAnswer(limit, memory), memory.size
-    batches = stream_in_batches(model, request)
+    partial, bill = _PartialAnswer(limit, memory), _Bill(request, prices)
+    batches, has_failed = stream_in_batches(model, request), False
     try:
         async for batch in batches:
             for event in _append_texts(batch, partial, append, ids):
                 match event:
                     case TextDelta():
                         text = partial.add(event.text, partial.texts)
-                        tokens = event.logprobs
-                        partial.count_logprobs(tokens)
+                        tokens = partial.count_logprobs(event.logprobs)
                         append(TextAdded(item_id=ids.message, text=text, is_refusal=event.is_refusal, logprobs=tokens))
                     case ReasoningDelta():
-                        text = partial.add(event.text, partial.reasoning_texts)
-                        append(ReasoningAdded(item_id=ids.reasoning, text=text))
+                        added = partial.add(event.text, partial.reasoning_texts)
+                        append(ReasoningAdded(item_id=ids.reasoning, text=added))
                     case CallDelta():
                         item_id, call_id, name = ids.ids_of_call(event)
-                        arguments = partial.add_arguments(event)
-                        append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=arguments))
-                    case ContextCompacted():
-                        before.append(event.item)
-                        spent += event.usage
-                        append(ItemFinished(item=event.item))
-                    case StandInChosen():
-                        answered_by = event.name
-                        append(StandInAnswered(name=event.name))
+                        added = partial.add_arguments(event)
+                        append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=added))
+                    case ContextCompacted() | StandInChosen():
+                        append(bill.note(event))
                     case AnswerVoided():
-                        memory.resize(memory_before)
-                        partial, ids, before, spent = _PartialAnswer(limit, memory), ids.renew(), [], Usage()
+                        bill.restart(partial)
+                        partial, ids = partial.renew(), ids.renew()
                         on_restart()
                     case ModelAnswer():
                         answer = event
                 if partial.is_full:
-                    answer = partial.build_answer()
                     break
             if partial.is_full:
+                answer = partial.build_answer()
                 break
+        if answer is None:
+            raise build_unfinished_error(model.name)
+    except ModelError:
+        has_failed = True
+        raise
     finally:
         await batches.aclose()
-    if answer is None:
-        raise build_unfinished_error(model.name)
-    return _finish_answer(answer, ids, append, before=before, spent=spent, answered_by=answered_by)
+        if answer is None or partial.is_full:
+            bill.end_cut(partial, None if answer else on_cut, has_failed=has_failed)
+    return _finish_answer(answer, ids, append, model=model.name, bill=bill)
 
 
 def _append_texts(
@@ -123,24 +133,86 @@ def _finish_answer(
     ids: ItemIds,
     append: AppendEvent,
     *,
-    before: Sequence[Item],
-    spent: Usage,
-    answered_by: str,
+    model: str,
+    bill: _Bill,
 ) -> ModelAnswer:
-    """Append the finished items, and return the answer with them, after those from `before` the model was asked."""
+    """Append the finished items, and return the answer with them, after those from before the model was asked."""
     items = tuple([ids.with_id(item) for item in answer.items])
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answer.finish in CUT_SHORT))
-    usage = answer.usage + spent if before else answer.usage
-    # Not `replace`, which takes longer than all else that is done here once per turn.
-    return ModelAnswer(
-        items=(*before, *items),
-        finish=answer.finish,
-        usage=usage,
-        model=answer.model,
-        service_tier=answer.service_tier,
-        answered_by=answered_by,
-    )
+    usage, price, cost = answer.usage, bill.price, None
+    if price is not None:
+        cost = price.cost_of_answer(answer)
+        if (tier := price.find_unknown_tier(answer)) is not None:
+            _say_tier_unknown(bill.answered_by or model, tier)
+    if bill.usage is not None:
+        usage += bill.usage
+        cost = None if cost is None or bill.cost is None else cost + bill.cost
+    return copy_record(answer, items=(*bill.before, *items), usage=usage, answered_by=bill.answered_by, cost=cost)
+
+
+@lru_cache(MAX_NAMED_TIERS)
+def _say_tier_unknown(model: str, tier: str) -> None:
+    """Log once that a turn is priced as one of the usual tier."""
+    fix = f"write 'price: {{..., service_tiers: {{{tier}: {{input: ..., output: ...}}}}}}' in the model"
+    log.warning("model.tier_price_unknown", model=model, tier=tier, fix=fix)
+
+
+class _Bill:
+    """The tokens and the cost of a turn beside those of its answer: of a summary before it, and of cut answers."""
+
+    __slots__ = ("_has_summary", "_prices", "_request", "answered_by", "before", "cost", "price", "usage")
+
+    def __init__(self, request: ModelRequest, prices: ModelPrices) -> None:
+        self._request = request
+        self._prices = prices
+        self._has_summary = False
+        self.before: tuple[Item, ...] = ()
+        """The items from before the model was asked."""
+        self.answered_by = ""
+        self.price = prices.usual
+        """Of the model that answers."""
+        self.usage: Usage | None = None
+        """None: there are none."""
+        self.cost: float | None = 0.0
+        """None: a price is unknown."""
+        # One for all turns of a run, as its other fields.
+        request.receipt.is_sent, request.receipt.told = False, None
+
+    def add(self, usage: Usage, cost: float | None) -> None:
+        self.usage = usage if self.usage is None else self.usage + usage
+        self.cost = None if self.cost is None or cost is None else self.cost + cost
+
+    def note(self, event: ContextCompacted | StandInChosen) -> ItemFinished | StandInAnswered:
+        """Note what comes before an answer, and return the event of the run for it."""
+        if isinstance(event, StandInChosen):
+            self.answered_by, self.price = event.name, self._prices.find(event.name)
+            return StandInAnswered(name=event.name)
+        self.before = (*self.before, event.item)
+        # Once: a turn that is repeated has the same summary.
+        if not self._has_summary:
+            self._has_summary = True
+            self.add(event.usage, event.cost)
+        return ItemFinished(item=event.item)
+
+    def restart(self, partial: _PartialAnswer) -> None:
+        """Begin the answer anew. What came of it is paid."""
+        self.add_cut(partial)
+        self.before = ()
+
+    def end_cut(self, partial: _PartialAnswer, on_cut: OnCut | None, *, has_failed: bool) -> None:
+        """Add an answer of which no more comes, and report all that the turn has cost, if it has any."""
+        self.add_cut(partial, has_failed=has_failed)
+        if on_cut is not None and self.usage is not None:
+            on_cut(self.usage, self.cost)
+
+    def add_cut(self, partial: _PartialAnswer, *, has_failed: bool = False) -> None:
+        """Add what an answer has cost of which no more comes. `has_failed`: it costs nothing if none of it came."""
+        request, characters = self._request, partial.characters
+        usage = Usage() if has_failed and not characters else find_cut_usage(request, characters)
+        if usage.total_tokens:
+            self.add(usage, None if self.price is None else self.price.cost_of_cut(request, usage))
+        request.receipt.is_sent, request.receipt.told = False, None
 
 
 def answer_size(item: Item) -> int:
@@ -160,13 +232,25 @@ class _PartialAnswer:
     """Text and reasoning of an unfinished answer, up to its limit of bytes."""
 
     def __init__(self, limit: int, memory: Reservation) -> None:
-        self._bytes_left = limit
+        self._limit = self._bytes_left = limit
         self._memory = memory
+        self._memory_before = memory.size
         self.texts: list[str] = []
         self.reasoning_texts: list[str] = []
         self._finish: FinishReason = "size"
         self.is_full = False
         """True once a delta exceeded the limit or the budget; no further delta may be added."""
+        self._call_characters = 0
+
+    def renew(self) -> _PartialAnswer:
+        """Return an empty one in its place, and give back its memory."""
+        self._memory.resize(self._memory_before)
+        return _PartialAnswer(self._limit, self._memory)
+
+    @property
+    def characters(self) -> int:
+        """The characters of text, reasoning and calls so far."""
+        return sum(map(len, self.texts)) + sum(map(len, self.reasoning_texts)) + self._call_characters
 
     def add(self, text: str, texts: list[str]) -> str:
         """Add a text to `texts` or `reasoning_texts` and return the part of it that is within the limit."""
@@ -199,15 +283,17 @@ class _PartialAnswer:
     def add_arguments(self, delta: CallDelta) -> str:
         """Count a delta of a call and return its arguments, or none of them when they exceed the limit."""
         size = _utf8_size(delta.arguments) + (CALL_COST if delta.name else 0)
+        self._call_characters += len(delta.name) + len(delta.arguments)
         self._bytes_left -= size
         self.is_full = self._bytes_left < 0 or not self._reserve_memory(size)
         return "" if self.is_full else delta.arguments
 
-    def count_logprobs(self, logprobs: Sequence[Logprob]) -> None:
-        """Count log probabilities in the memory budget."""
+    def count_logprobs(self, logprobs: tuple[Logprob, ...]) -> tuple[Logprob, ...]:
+        """Count log probabilities in the memory budget, and return them."""
         if logprobs:
             count = sum(1 + len(entry.top) for entry in logprobs)
             self.is_full = self.is_full or not self._reserve_memory(count * LOGPROB_COST)
+        return logprobs
 
     def _reserve_memory(self, size: int) -> bool:
         try:

@@ -39,15 +39,16 @@ from holodeck.gateway.http.asgi import (
 from holodeck.gateway.http.errors import (
     MESSAGES_PATH,
     APIError,
+    check_role,
     client_gone_error,
     is_mcp_path,
     is_messages_path,
     key_revoked_error,
     mcp_error_reply,
     messages_error_reply,
+    refused_key_error,
     reply_for,
     shutting_down_error,
-    unauthorized_error,
     websocket_error_event,
 )
 from holodeck.gateway.http.observation import (
@@ -65,6 +66,7 @@ from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
 from holodeck.gateway.http.request import BodyReader, Handler, Request, RequestReservation, is_small_body
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics.counters import Metrics
+from holodeck.gateway.server.admission import LARGE_BODY_BYTES, Admission
 from holodeck.gateway.server.served_request import ServedRequest
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
@@ -110,11 +112,12 @@ class Gateway:
         budgets: Budgets,
         body_limit: int,
         budget: ByteBudget,
+        admission: Admission,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
         mcp_challenge: Callable[[Mapping[str, str], str, str], str] | None = None,
     ) -> None:
-        """`body_limit`: bytes of one body. `budget`: bytes of all bodies in memory.
+        """`body_limit`: bytes of one body. `budget`: of all bodies in memory. `admission`: gives large ones turns.
 
         `body_seconds`: between two chunks of a body.
         `sockets`: the handlers of WebSockets by their paths. They need a key like every route that is not public.
@@ -133,6 +136,7 @@ class Gateway:
         self._audit = audit
         self._budgets = budgets
         self._budget = budget
+        self._admission = admission
         self._body_reader = BodyReader(
             limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
         )
@@ -213,6 +217,7 @@ class Gateway:
                 handler = self._require_socket_handler(path)
                 caller = await self._authenticate(headers, path, address, request_id)
                 caller_id = caller.id
+                check_role(caller)
                 stack.enter_context(self._caller_limits.count_socket(caller))
                 open_socket = OpenSocket(caller.id)
                 self._open_requests.add(open_socket)
@@ -262,8 +267,8 @@ class Gateway:
             configuration.hosts.check(headers)
             caller = await self._authenticate(headers, request.path, request.client_address, request.id)
             request.caller_id = fields["caller"] = caller.id
-            if route.is_admin or (route.is_unscoped and caller.scope.is_limited):
-                self._check_operator(route, caller, request)
+            if route.roles or caller.role == "metrics":
+                self._check_role(route, caller, request)
         is_counted = route.is_counted and not route.is_public
         if self.is_draining and (is_counted or route.path == READY_PATH):
             raise shutting_down_error()
@@ -311,6 +316,8 @@ class Gateway:
             body = b""
             if request.method in _BODY_METHODS:
                 body = await self._body_reader.read(request)
+                if len(body) > LARGE_BODY_BYTES:
+                    await self._admission.wait_large_turn()
                 reservation.acquire_parsed(body)
             handler = self._find_audited_handler(found, caller) if self._audit.is_enabled else found.handler
             handled = handler(
@@ -373,23 +380,19 @@ class Gateway:
     async def _authenticate(self, headers: Mapping[str, str], path: str, address: str, request_id: str) -> Caller:
         caller = await self._callers.authenticate(headers)
         if caller is None:
-            error = unauthorized_error()
+            error = refused_key_error(self._callers.explain_refusal(headers))
             self._record_refused_auth(error, path, self._find_address(address, headers), request_id)
             raise error
         return caller
 
-    def _check_operator(self, route: Route, caller: Caller, request: ServedRequest) -> None:
-        """Raise `APIError` where a route is for operators, or for those without a scope, and the caller is not one."""
-        if route.is_admin and not caller.is_admin:
-            message = "This needs an operator's key, as 'holodeck keys create NAME --admin' makes."
-        elif route.is_unscoped and caller.scope.is_limited:
-            message = "This is about all callers, and your key has a scope. It needs an operator's key without one."
-        else:
-            return
-        error = APIError(403, message, kind="invalid_request", code="forbidden")
-        address = self._find_address(request.client_address, request.headers)
-        self._record_refused_auth(error, request.path, address, request.id, caller.id)
-        raise error
+    def _check_role(self, route: Route, caller: Caller, request: ServedRequest) -> None:
+        """Raise `APIError` where a route is for other roles than the caller's, or for callers without a scope."""
+        try:
+            check_role(caller, route.roles, is_unscoped=route.is_unscoped)
+        except APIError as error:
+            address = self._find_address(request.client_address, request.headers)
+            self._record_refused_auth(error, request.path, address, request.id, caller.id)
+            raise
 
     def _record_refused_auth(
         self, error: APIError, path: str, address: str, request_id: str, caller_id: str = ""
@@ -423,7 +426,7 @@ class Gateway:
 
     def _list_families(self) -> str:
         """Return the APIs of this gateway by the beginnings of their paths, without what is below them."""
-        paths = [route.path for route in self.routes if not route.is_public and not route.is_admin]
+        paths = [route.path for route in self.routes if not route.is_public and not route.roles]
         return ", ".join(path for path in dict.fromkeys(paths) if not any(_is_below(path, each) for each in paths))
 
     async def _write_answer(

@@ -14,15 +14,18 @@ from dataclasses import field, replace
 from typing import Any
 
 from holodeck.agent_runner import AgentRunner
+from holodeck.config.agent_loader import LoadedAgent
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.record import record
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
+from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
 from holodeck.runtime import build_runner, open_model, open_pass_through, open_server
+from holodeck.tools.agents import build_agent_spec
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
@@ -35,6 +38,18 @@ from holodeck.tools.mcp.server_tools import ServerTools
 
 # Stored with every trace. It tells a text from the one before it, and is no defence.
 _DIGEST_BYTES = 8
+
+
+@record
+class AskedBackend:
+    """An agent that the model of another one may ask."""
+
+    spec: ToolSpec
+    """The tool that asks it."""
+    name: str
+    """Name of its backend."""
+    is_inner: bool
+    """Whether it has a file that only its caller names, and is served to nobody else."""
 
 
 @record
@@ -58,6 +73,8 @@ class Backend:
     response_format: Mapping[str, Any] | None = None
     pass_through: Mapping[str, ModelProvider] = field(default_factory=dict)
     """The other APIs of the model's server, by their paths: `/embeddings` and `/completions`."""
+    asks: Sequence[AskedBackend] = ()
+    """The agents that its model may ask."""
 
     def is_allowed_by(self, scope: CallerScope) -> bool:
         """Return whether a caller may use it."""
@@ -82,6 +99,8 @@ class Backends:
 
     by_name: Mapping[str, Backend]
     """The models and agents, by their public names."""
+    inner: Mapping[str, Backend]
+    """The agents of files that only other agents name, by the name of the one that asks and that of its tool."""
     shared_servers: MCPExecutor
     """The gateway's own MCP servers, also those that no model uses."""
     changes: ListChanges
@@ -97,8 +116,13 @@ class Backends:
         """Every MCP server once, also two of the same name."""
         return list(dict.fromkeys(offer for each in self._list_executors() for offer in each.server_tools.values()))
 
+    @property
+    def all(self) -> list[Backend]:
+        """The models and all agents, also those that only other agents ask."""
+        return [*self.by_name.values(), *self.inner.values()]
+
     def _list_executors(self) -> list[MCPExecutor]:
-        return [self.shared_servers, *(backend.mcp for backend in self.by_name.values())]
+        return [self.shared_servers, *(backend.mcp for backend in self.all)]
 
 
 def build_backends(
@@ -136,19 +160,44 @@ def build_backends(
             pass_through=open_pass_through(served.model, environ),
             max_turns=loaded.gateway.limits.max_turns,
         )
-    for name, agent in loaded.agents.items():
+    inner: dict[str, Backend] = {}
+
+    def build_agent(name: str, agent: LoadedAgent) -> Backend:
+        for tool, asked in agent.agents.items():
+            inner[f"{name}/{tool}"] = build_agent(f"{name}/{tool}", asked)
         wired = build_runner(
-            agent,
+            # Those that it asks are backends as well, so that their runs have the rules of all runs.
+            replace(agent, agents={}),
             environ=environ,
             callbacks=callbacks,
             discovery_timeout=timeout,
             revives=True,
             tells_causes=tells_causes,
         )
-        backends[name] = _build_agent_backend(name, wired, created)
-    _name_unpriced(backends)
-    _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
-    return Backends(by_name=backends, shared_servers=shared, changes=changes)
+        return _build_agent_backend(name, wired, created, asks=_list_asked(name, agent, loaded.agents))
+
+    backends |= {name: build_agent(name, agent) for name, agent in loaded.agents.items()}
+    built = Backends(by_name=backends, inner=inner, shared_servers=shared, changes=changes)
+    _name_unpriced(built.all)
+    _share_limits(server for backend in built.all for server in backend.mcp.servers.values())
+    return built
+
+
+def _list_asked(name: str, agent: LoadedAgent, served: Mapping[str, LoadedAgent]) -> list[AskedBackend]:
+    """Return the agents that an agent may ask. `name`: that of its backend."""
+    found = []
+    for tool in agent.agent.asked_agents:
+        inner = agent.agents.get(tool.name)
+        asked = served[tool.agent or ""] if inner is None else inner
+        spec = build_agent_spec(
+            tool.agent or asked.agent.name,
+            asked.agent.description,
+            name=tool.name,
+            description=tool.description,
+        )
+        backend = tool.agent if tool.agent is not None else f"{name}/{tool.name}"
+        found.append(AskedBackend(spec=spec, name=backend, is_inner=inner is not None))
+    return found
 
 
 def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_causes: bool) -> list[MCPPlugin]:
@@ -171,15 +220,15 @@ def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_
     ]
 
 
-def _name_unpriced(backends: Mapping[str, Backend]) -> None:
+def _name_unpriced(backends: Iterable[Backend]) -> None:
     """Log the models whose cost will be unknown; those of this process cost nothing. No budget may use them."""
-    names = [name for name, each in backends.items() if each.llm.spec.is_service and each.llm.effective_price is None]
+    names = [each.name for each in backends if each.llm.spec.is_service and each.llm.effective_price is None]
     if names:
         fix = "write 'price: {input: ..., output: ...}' in the model, 0 if it costs nothing"
         log.info("gateway.price_unknown", models=", ".join(sorted(names)), fix=fix)
 
 
-def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend:
+def _build_agent_backend(name: str, agent: AgentRunner, created: int, *, asks: Sequence[AskedBackend]) -> Backend:
     config = agent.config
     instructions = config.instructions if isinstance(config.instructions, str) else None
     return Backend(
@@ -195,6 +244,7 @@ def _build_agent_backend(name: str, agent: AgentRunner, created: int) -> Backend
         response_format=config.response_format if isinstance(config.response_format, dict) else None,
         max_turns=config.max_turns,
         description=config.description,
+        asks=asks,
     )
 
 
@@ -218,14 +268,12 @@ def reuse_unchanged(built: Backends, earlier: Backends) -> Backends:
     use yet.
     """
     shared = _reuse_servers(built.shared_servers, earlier.shared_servers)
-    backends: dict[str, Backend] = {}
-    for name, backend in built.by_name.items():
-        before = earlier.by_name.get(name)
+
+    def reuse(backend: Backend, before: Backend | None) -> Backend:
         mcp = shared if backend.mcp is built.shared_servers else backend.mcp
         if before is None or before.is_agent != backend.is_agent or before.llm != backend.llm:
-            backends[name] = replace(backend, mcp=mcp)
-            continue
-        backends[name] = replace(
+            return replace(backend, mcp=mcp)
+        return replace(
             backend,
             created=before.created,
             provider=before.provider,
@@ -233,7 +281,13 @@ def reuse_unchanged(built: Backends, earlier: Backends) -> Backends:
             functions=_reuse_functions(backend.functions, before.functions),
             mcp=_reuse_servers(mcp, before.mcp) if backend.is_agent else mcp,
         )
-    new = replace(built, by_name=backends, shared_servers=shared)
+
+    new = replace(
+        built,
+        by_name={name: reuse(backend, earlier.by_name.get(name)) for name, backend in built.by_name.items()},
+        inner={name: reuse(backend, earlier.inner.get(name)) for name, backend in built.inner.items()},
+        shared_servers=shared,
+    )
     in_use = {offer.server for offer in earlier.server_tools}
     # Those that are kept come first: calls are under way within their limits.
     _share_limits(sorted((offer.server for offer in new.server_tools), key=lambda server: server not in in_use))

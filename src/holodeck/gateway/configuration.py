@@ -257,4 +257,4 @@ def _list_servers(configuration: Configuration) -> list[_Closable]:
 
 
 def _list_models(configuration: Configuration) -> list[_Closable]:
-    return [each for one in configuration.backends.values() for each in (one.provider, *one.pass_through.values())]
+    return [each for one in configuration.served.all for each in (one.provider, *one.pass_through.values())]

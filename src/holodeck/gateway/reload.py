@@ -18,14 +18,13 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from holodeck.config.actions import Actions, list_actions
 from holodeck.config.agent_loader import LoadedAgent
-from holodeck.config.edit.caller_keys import CallerKeyFile
 from holodeck.config.files import record_paths
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.audit.log import AuditLog
@@ -126,10 +125,6 @@ class ConfigurationReader:
         self.stamps = {path: self.stamps[path] for path in paths}
         return loaded
 
-    def open_key_file(self) -> CallerKeyFile:
-        """Return the keys in the gateway file. Changes of them are checked with what `read` has."""
-        return CallerKeyFile(self._file, environ=self.environ, home=self._home)
-
     def check_trust(self, loaded: LoadedGateway) -> None:
         """Raise `ConfigError` if the files do what the operator has not agreed to, at the start or by now."""
         actions = list_actions(loaded)
@@ -185,10 +180,6 @@ class ConfigurationReloader:
         """Read the files again soon, whether they have changed or not. For signal handlers; before `run`, ignored."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._requested.set)
-
-    def open_key_file(self) -> CallerKeyFile:
-        """Return the keys in the gateway file: see `ConfigurationReader`."""
-        return self._reader.open_key_file()
 
     async def run(self) -> None:
         """Reload on request, and when files have changed. Runs until it is cancelled."""
@@ -252,7 +243,7 @@ class ConfigurationReloader:
             replace(loaded, gateway=gateway), environ=self._reader.environ, changes=current.served.changes
         )
         served = reuse_unchanged(built, current.served)
-        _import_functions(served.by_name)
+        _import_functions(served.all)
         restart_keys += [f"Python files of agent {name}" for name in sorted(stale)]
         configuration = build_configuration(loaded, served, self._budget, gateway=gateway, earlier=current)
         return _Reading(configuration=configuration, restart_keys=restart_keys)
@@ -269,9 +260,9 @@ def _keep_agents(current: LoadedGateway, loaded: LoadedGateway, stale: set[str])
     return {name: agent for name, agent in loaded.agents.items() if name not in stale} | kept
 
 
-def _import_functions(backends: Mapping[str, Backend]) -> None:
+def _import_functions(backends: Iterable[Backend]) -> None:
     """Import the Python functions of agents, before a request would wait for it. Raises `ExecutionError`."""
-    for backend in backends.values():
+    for backend in backends:
         for functions in backend.functions:
             if isinstance(functions, FunctionExecutor):
                 functions.import_files()

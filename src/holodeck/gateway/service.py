@@ -30,7 +30,9 @@ from holodeck.gateway.audit.log import AuditLog, build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
+from holodeck.gateway.auth.key_watch import KeyWatch
 from holodeck.gateway.auth.open_requests import OpenRequests
+from holodeck.gateway.auth.stored_keys import StoredKeys
 from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
 from holodeck.gateway.console.files import ConsoleFiles
@@ -87,6 +89,7 @@ from holodeck.mcp_server.catalogue import Catalogue
 from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
+from holodeck.models.callers import CallerKey
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
@@ -132,8 +135,11 @@ class Service:
         self._refusals = Refusals(self._metrics)
         self.admission = Admission()
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
-        self.callers = build_callers(config, folder)
+        self.stored_keys = StoredKeys(self.store.caller_keys)
+        self.stored_keys.add_change_listener(self._apply_stored_keys)
+        self.callers = build_callers(config, folder, self.stored_keys)
         self.callers.add_revocation_listener(self._end_revoked)
+        self._key_watch = KeyWatch(self.callers, self.stored_keys, self.store.caller_keys)
         self._open_requests = OpenRequests()
         limits = config.limits
         self._caller_limits = CallerLimits(
@@ -192,9 +198,11 @@ class Service:
         self._server = server = self._build_server()
         host, port = listeners[0].getsockname()[:2]
         try:
-            await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage)
+            await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage, self.store.caller_keys)
             await self.audit.open()
             self._import_functions()
+            # Before stored work is gone on with: its callers may be among them.
+            await self._key_watch.load()
             await self.background.open(self._response_builder.rebuild)
             self._start_tasks()
             # Captured before `on_ready`: a process that waits for it may send a signal at once.
@@ -228,6 +236,7 @@ class Service:
             self.configurations.close(),
         )
         await self.meter.close()
+        await self._key_watch.store_uses()
         await self.audit.close()
         await self.store.close()
 
@@ -242,7 +251,7 @@ class Service:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
         limits = new.gateway.limits
         before, old = self.callers.providers, self.configurations.current
-        providers = build_providers(new.gateway, self._folder, before)
+        providers = build_providers(new.gateway, self._folder, self.stored_keys, before)
         self._metrics.add_servers(_server_names(new))
         self._caller_limits.replace_limits(
             limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams
@@ -255,6 +264,11 @@ class Service:
         for provider in before:
             if provider not in providers:
                 self._tasks.start(provider.close(), name="close callers")
+
+    def _apply_stored_keys(self, revoked: RevokedCallers) -> None:
+        """Accept the keys of the store as they are now."""
+        self._budgets.replace_stored_budgets(self.stored_keys.list_budgets())
+        self.callers.revoke(revoked)
 
     def _end_revoked(self, revoked: RevokedCallers) -> None:
         """End everything that is open for callers whose credentials were withdrawn."""
@@ -331,6 +345,13 @@ class Service:
                 view.caller_id, "", target.server, target.shown_tool, seconds, is_error=is_error, is_direct=True
             )
 
+    def _find_key(self, name: str) -> CallerKey | None:
+        """Return the key of this name that is in force, in the store or in the file."""
+        known = self.stored_keys.find_key(name)
+        if known is not None:
+            return known.key
+        return next((key for key in self.configurations.current.gateway.keys if key.name == name), None)
+
     def _has_server(self, name: str) -> bool:
         return name in self.configurations.current.server_names
 
@@ -361,6 +382,7 @@ class Service:
             budgets=self._budgets,
             body_limit=limits.body_bytes,
             budget=self.budget,
+            admission=self.admission,
             body_seconds=limits.request_seconds,
             mcp_challenge=self._resource_metadata.challenge,
         )
@@ -392,10 +414,11 @@ class Service:
             logins=LoginEndpoints(self.configurations, self._logins),
             keys=KeyEndpoints(
                 self.configurations,
-                reload=self._reload,
-                get_outcome=lambda: None if self.reloader is None else self.reloader.latest,
-                open_file=lambda: None if self.reloader is None else self.reloader.open_key_file(),
+                callers=self.callers,
+                keys=self.stored_keys,
+                store=self.store.caller_keys,
                 budgets=self._budgets,
+                store_uses=self._key_watch.store_uses,
             ),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
@@ -413,8 +436,8 @@ class Service:
             pass_through=PassThroughEndpoints(self._run_builder, self._accounts, self._budgets),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
-            runs=RunEndpoints(self.store, self.runs, self.configurations),
-            usage=UsageEndpoints(self.store.usage, self.meter, self.configurations, self._budgets),
+            runs=RunEndpoints(self.store, self.runs, self.configurations, self.background, find_key=self._find_key),
+            usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, find_key=self._find_key),
             document=DocumentEndpoint(lambda: self.app.routes),
             console=ConsoleFiles(),
         )
@@ -465,6 +488,8 @@ class Service:
         self._tasks.supervise(watch_file_shortage, name="open files")
         memory = MemoryReturn(self.budget, is_idle=lambda: not self._caller_limits.in_flight)
         self._tasks.supervise(memory.run, name="memory")
+        self._tasks.supervise(self._key_watch.follow, name="keys")
+        self._tasks.supervise(self._key_watch.watch, name="expired keys")
         self._tasks.supervise(self.background.watch_gateways, name="take-over")
         self._tasks.supervise(self.background.watch_cancel_requests, name="cancellation")
         if self.reloader is not None:
@@ -481,13 +506,13 @@ class Service:
 
         An agent whose files cannot be imported is logged; the others are served nevertheless.
         """
-        for name, backend in self.backends.items():
+        for backend in self.configurations.current.served.all:
             for functions in backend.functions:
                 try:
                     if isinstance(functions, FunctionExecutor):
                         functions.import_files()
                 except ExecutionError as error:
-                    log.error("gateway.functions_failed", model=name, error=error)
+                    log.error("gateway.functions_failed", model=backend.name, error=error)
 
     async def _drain(self) -> None:
         self.app.is_draining = True

@@ -19,23 +19,6 @@ class EnvironmentVariable:
     example: str
 
 
-MODEL_KEYS = (
-    EnvironmentVariable(
-        name="OPENAI_API_KEY",
-        meaning="Key for `provider: openai`, if the file has no `api_key`. Only OpenAI's own hosts get it.",
-        example="sk-...",
-    ),
-    EnvironmentVariable(
-        name="AZURE_OPENAI_API_KEY",
-        meaning="Key for `provider: azure_openai`, if the file has none. Only hosts of Azure get it.",
-        example="...",
-    ),
-    EnvironmentVariable(
-        name="ANTHROPIC_API_KEY",
-        meaning="Key for `provider: anthropic`, if the file has none. Only Anthropic's own host gets it.",
-        example="sk-ant-...",
-    ),
-)
 FILES = (
     EnvironmentVariable(
         name="HOME",
@@ -91,6 +74,13 @@ TRUST = (
         meaning="Files that may do what they say, without the question: trust digests, separated by commas, or `all`. "
         "Only the environment of the process counts, never a `.env` file.",
         example="all",
+    ),
+)
+GATEWAYS = (
+    EnvironmentVariable(
+        name="HOLODECK_OPERATOR_KEY",
+        meaning="Key of an operator, for `holodeck keys --url`.",
+        example="hd-...",
     ),
 )
 TESTS = (
@@ -179,9 +169,9 @@ CONTAINERS = (
 )
 
 ENVIRONMENT = {
-    "Keys of models": MODEL_KEYS,
     "Values of files": FILE_VALUES,
     "Trust": TRUST,
+    "Gateways": GATEWAYS,
     "Tests": TESTS,
     "Folders": FILES,
     "Terminal": TERMINAL,

@@ -140,3 +140,5 @@ INTERRUPT_GRACE = 5.0
 MAX_RUNS_LISTED = 50
 # Characters of an answer of an earlier run.
 MAX_ANSWER_SHOWN = 20_000
+# Agents that wait for each other, at most. Each has its own model and servers, so a few levels are many processes.
+MAX_AGENT_DEPTH = 8

@@ -104,6 +104,15 @@ class LogLine:
         return LOG_SECRETS.mask(format_event(self.event, self.fields))
 
 
+def line_of(record: logging.LogRecord) -> LogLine:
+    """Return the event of a record; one without a name for a record of another library."""
+    match record.args:
+        case (LogLine() as line,):
+            return line
+        case _:
+            return LogLine("", {})
+
+
 def format_event(event: str, fields: Mapping[str, object]) -> str:
     """Return an event as text: its name, then `key=value` pairs."""
     parts = [event]

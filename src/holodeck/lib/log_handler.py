@@ -19,7 +19,7 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from holodeck.lib.log import ROOT, LogLine, LogWriter, format_event, set_writer
+from holodeck.lib.log import ROOT, LogLine, LogWriter, format_event, line_of, set_writer
 from holodeck.lib.redaction import LOG_SECRETS
 
 # Seconds that a line waits for others, so that many are written at once.
@@ -147,9 +147,8 @@ class _JSONFormatter(logging.Formatter):
 
 
 def _line_or_message(record: logging.LogRecord) -> LogLine | str:
-    if isinstance(record.args, tuple) and len(record.args) == 1 and isinstance(record.args[0], LogLine):
-        return record.args[0]
-    return record.getMessage()
+    line = line_of(record)
+    return line if line.event else record.getMessage()
 
 
 def _one_line(text: str) -> str:

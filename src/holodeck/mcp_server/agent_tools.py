@@ -8,19 +8,7 @@ from typing import Any
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
 from holodeck.mcp_server.context import RequestContext
-from holodeck.tools.mcp.names import normalize_tool_name
-
-QUESTION_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "question": {
-            "type": "string",
-            "description": "The whole task. The agent knows nothing of this conversation but what is written here.",
-        }
-    },
-    "required": ["question"],
-    "additionalProperties": False,
-}
+from holodeck.tools.agents import QUESTION_SCHEMA, describe_agent_tool, name_agent_tool
 
 
 @record
@@ -48,15 +36,14 @@ class AgentTool:
 
     @property
     def name(self) -> str:
-        return normalize_tool_name(f"ask_{self.agent}")
+        return name_agent_tool(self.agent)
 
     def to_entry(self, name: str) -> dict[str, Any]:
         """Return the tool as `tools/list` has it, under this name."""
-        about = self.description or f"the agent '{self.agent}'"
         entry: dict[str, Any] = {
             "name": name,
             "title": f"Ask {self.agent}",
-            "description": f"Hand a task to an agent, and get its answer. The agent: {about}",
+            "description": describe_agent_tool(self.agent, self.description),
             "inputSchema": QUESTION_SCHEMA,
         }
         if self._has_structured_answer:

@@ -20,7 +20,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
-from holodeck.mcp_server.agent_tools import QUESTION_SCHEMA, AgentTool
+from holodeck.mcp_server.agent_tools import AgentTool
 from holodeck.mcp_server.approval import PeerApprover
 from holodeck.mcp_server.catalogue import Catalogue, Listing
 from holodeck.mcp_server.context import RequestContext
@@ -33,6 +33,7 @@ from holodeck.mcp_server.errors import (
 )
 from holodeck.mcp_server.view import View
 from holodeck.models.model_io import ToolSpec
+from holodeck.tools.agents import QUESTION_SCHEMA
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.calls import CallPipeline
 from holodeck.tools.executor import (

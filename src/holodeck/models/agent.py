@@ -10,7 +10,7 @@ from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
 from holodeck.models.file_model import FileModel, Integer, NonEmpty, Violation, text_or_mapping, validate_with_rules
 from holodeck.models.llm import LLM, NamedModel
 from holodeck.models.test_case import TestCase, TestSettings
-from holodeck.models.tool import Tool
+from holodeck.models.tool import AgentTool, Tool
 
 
 class InstructionsSource(FileModel):
@@ -45,8 +45,9 @@ class Agent(FileModel):
     author: NonEmpty | None = None
     """Who wrote the agent. `holodeck validate` shows it. E.g. `Ada Lovelace`, not `''`."""
     model: LLM = Field(default_factory=LLM)
-    """Model of the agent. Absent: the built-in rehearsal model, which follows rules and needs no key. E.g. `{provider:
-    openai, name: gpt-5-mini}`, not `gpt-5-mini`."""
+    """Model of the agent: `provider:name` as text, the name of one of your models, or a mapping with its settings.
+    Absent: the built-in rehearsal model, which follows rules and needs no key. E.g. `{provider: openai, name:
+    gpt-5-mini}`, not `gpt-5-mini`."""
     instructions: (
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[InstructionsSource, Tag("mapping")],
@@ -67,13 +68,18 @@ class Agent(FileModel):
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     """Model turns after which a run ends as incomplete. E.g. `20`, not `0`."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
-    """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use. E.g. `[{name: files,
-    type: mcp, command: npx, server: '@modelcontextprotocol/server-filesystem'}]`, not `files`."""
+    """MCP servers (`type: mcp`), Python functions (`type: function`) and other agents (`type: agent`). E.g. `[{name:
+    files, type: mcp, command: npx, server: '@modelcontextprotocol/server-filesystem'}]`, not `files`."""
     test_cases: list[TestCase] = Field(default_factory=list)
     """Test cases for `holodeck test`. E.g. `[{input: 'What is 1 + 2?'}]`, not `{input: 'What is 1 + 2?'}`."""
     test_settings: TestSettings = Field(default_factory=TestSettings)
     """What the test cases share: how a `ground_truth` is judged, the model that judges, and models to compare. E.g.
     `{ground_truth_by: equals}`, not `{ground_truth_by: bleu}`."""
+
+    @property
+    def asked_agents(self) -> list[AgentTool]:
+        """The agents among the tools."""
+        return [tool for tool in self.tools if isinstance(tool, AgentTool)]
 
 
 class SharedSettings(FileModel):

@@ -6,7 +6,7 @@ name or a glob, with `!` in front where it denies. `gateway/auth/scope.py` compi
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AwareDatetime, Field, ModelWrapValidatorHandler, model_validator
 
@@ -40,6 +40,9 @@ DEFAULT_KEY_BACKGROUND = 256
 DEFAULT_KEY_SOCKETS = 256
 # Event streams on which the MCP clients of one caller listen: as many as it may have sessions.
 DEFAULT_KEY_MCP_STREAMS = 256
+Role = Literal["operator", "viewer", "metrics"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""What a caller may do beside its own requests, the most first. `metrics` may make no other requests than for those."""
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
@@ -181,10 +184,20 @@ class CallerKey(FileModel):
     """Time after which the key before is refused, with its time zone, such as `2030-01-31T12:00:00Z`. E.g.
     `'2030-01-31T12:00:00Z'`, not `'2030-01-31T12:00:00'`, beside `{old_hash:
     'sha256:1111111111111111111111111111111111111111111111111111111111111111'}`."""
-    is_admin: Boolean = Field(default=False, alias="admin")
-    """Whether the caller is an operator: it reads the runs and the usage of all callers, makes and changes keys, starts
-    and stops MCP servers, and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that
-    it allows. E.g. `true`, not `'yes'`."""
+    role: Role | None = None
+    """What the caller may do beside its own requests. Absent: nothing.
+
+    `operator`: it reads the runs and the usage of all callers, makes and changes keys, starts and stops MCP servers,
+    and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that it allows. `viewer`: it
+    reads figures and no content: the usage of all callers, the list of keys with what is spent, and `/metrics`.
+    `metrics`: it reads `/metrics`, and every other request is refused. E.g. `operator`, not `admin`.
+    """
+    expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    """Time after which the key is refused, and what runs for its caller ends, with its time zone. Absent: never. E.g.
+    `'2030-01-31T12:00:00Z'`, not `'2030-01-31T12:00:00'`."""
+    paused: Boolean = False
+    """Whether the key is refused for now, with words that say so. What the caller has stored stays. E.g. `true`, not
+    `'yes'`."""
     allow: Scope | None = None
     """Models, agents, MCP servers, tools and prompts that the caller may use. Absent: everything. E.g. `{models:
     [small], tools: ['*.*', '!*.delete_*']}`, not `[small]`."""
@@ -203,7 +216,7 @@ class CallerKey(FileModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[CallerKey]) -> CallerKey:
-        return validate_with_rules(cls.__name__, data, handler, _check_old_hash)
+        return validate_with_rules(cls.__name__, data, handler, _check_caller_key)
 
 
 def without_key_id(caller_id: str) -> str:
@@ -213,6 +226,17 @@ def without_key_id(caller_id: str) -> str:
     """
     is_key = caller_id.startswith(KEY_CALLER_PREFIX)
     return caller_id.partition(_KEY_ID_SIGN)[0] if is_key else caller_id
+
+
+def _check_caller_key(data: dict[str, Any]) -> list[Violation]:
+    return [*_check_old_hash(data), *_check_other_word(data, "admin", "role: operator")]
+
+
+def _check_other_word(data: dict[str, Any], key: str, fix: str) -> list[Violation]:
+    """Return the problem of a key that people expect, and that has another name here."""
+    if key not in data:
+        return []
+    return [Violation(key=key, message=f"there is no '{key}': what a caller may do is its role", fix=f"Write {fix}.")]
 
 
 def _check_old_hash(data: dict[str, Any]) -> list[Violation]:
@@ -239,8 +263,9 @@ class JWTCallers(FileModel):
     `{jwks_url: null}`."""
     caller_claim: NonEmpty = "sub"
     """Claim with the name of the caller. E.g. `email`, not `''`."""
-    admin_scope: NonEmpty | None = None
-    """Scope that makes a caller an administrator. Absent: no caller is one. E.g. `holodeck.admin`, not `''`."""
+    role_by_scope: Annotated[dict[str, Role], Field(min_length=1)] | None = None
+    """Roles of callers by the scopes of their tokens; of several, the one that may do most. Absent: no caller has one.
+    E.g. `{holodeck.operator: operator}`, not `{holodeck.operator: admin}`."""
     allow: Scope | None = None
     """Models, agents, MCP servers and tools that callers with a token may use. Absent: everything.
 
@@ -256,7 +281,12 @@ class JWTCallers(FileModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
-        return validate_with_rules(cls.__name__, data, handler, _check_one_key_set)
+        return validate_with_rules(cls.__name__, data, handler, _check_jwt)
+
+
+def _check_jwt(data: dict[str, Any]) -> list[Violation]:
+    other = _check_other_word(data, "admin_scope", "role_by_scope: {SCOPE: operator}")
+    return [*_check_one_key_set(data), *other]
 
 
 def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from holodeck.lib.errors import RunCancelledError, RunFailedError, RunIncompleteError, RunPausedError
 from holodeck.lib.record import record
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
+from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Usage
 from holodeck.models.model_io import Logprob
 
 Cause = Literal[
@@ -46,6 +46,21 @@ class TurnStarted:
     is_restarted: bool = False
     """True when the model broke off in the middle of its answer and is asked again: what the turn has added is void."""
     type: Literal["turn.started"] = "turn.started"
+
+
+@record
+class RunNoticed:
+    """Something to know of the MCP servers of the run, which goes on: it waits for one, or one has other tools now.
+
+    Comes before the turn, or during the call, that it is about.
+    """
+
+    code: Literal["waits_for_servers", "tools_added", "tools_changed"]
+    text: str
+    """One sentence for people."""
+    names: tuple[str, ...]
+    """Of the servers that are away, or of the tools as the model sees them."""
+    type: Literal["run.noticed"] = "run.noticed"
 
 
 @record
@@ -121,6 +136,18 @@ class ToolProgressed:
 
 
 @record
+class AgentProgressed:
+    """An agent that a call has asked has an event of its own. They come between the start and the end of the call."""
+
+    call_id: str
+    agent: str
+    """Name of the agent that was asked."""
+    event: Event[Any]
+    """Its event: `RunStarted` first, `RunFinished` last. That of an agent that it has asked itself is one of these."""
+    type: Literal["agent.progressed"] = "agent.progressed"
+
+
+@record
 class ToolFinished:
     """A call has ended, successfully or not; `metadata` has details of its execution, such as the server."""
 
@@ -140,7 +167,24 @@ class TurnFinished:
     usage: Usage
     is_replayed: bool = False
     """As in `TurnStarted`."""
+    cost: float | None = None
+    """Cost of this turn by the price of the model that answered. None: it has no price."""
     type: Literal["turn.finished"] = "turn.finished"
+
+
+@record
+class TurnCut:
+    """A turn has ended without an answer: its run was cancelled, or the model broke off. It costs all the same.
+
+    Comes before `RunFinished`, and not for a turn that costs nothing.
+    """
+
+    turn: int
+    usage: Usage
+    """Tokens that the provider has told, and else an estimate by what was sent and received."""
+    cost: float | None = None
+    """As in `TurnFinished`."""
+    type: Literal["turn.cut"] = "turn.cut"
 
 
 @record
@@ -191,7 +235,7 @@ class RunResult(Generic[OutputT]):
     tool_calls: int = 0
     """How many tools were called."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens of all turns."""
+    """Tokens of all turns, those of agents that were asked included."""
     seconds: float = 0.0
     """Duration of the run."""
     missing_servers: tuple[MissingServer, ...] = ()
@@ -199,7 +243,7 @@ class RunResult(Generic[OutputT]):
     service_tier: str | None = None
     """Service tier of the last turn, as the provider reported it."""
     cost: float | None = None
-    """Cost of all turns by the price of the model that answered. None: it has no price."""
+    """Cost of all turns by the prices of the models that answered, with agents that were asked. None: one has none."""
     answered_by: str = ""
     """The stand-in that answered, by its name in the configuration. Empty: the model itself."""
     history: tuple[Item, ...] = ()
@@ -253,6 +297,7 @@ class RunFinished(Generic[OutputT]):
 Event = (
     RunStarted
     | TurnStarted
+    | RunNoticed
     | StandInAnswered
     | TextAdded
     | ReasoningAdded
@@ -260,7 +305,16 @@ Event = (
     | ItemFinished
     | ToolStarted
     | ToolProgressed
+    | AgentProgressed
     | ToolFinished
     | TurnFinished
+    | TurnCut
     | RunFinished[OutputT]
 )
+
+
+def is_before_answer(event: Event[Any]) -> bool:
+    """Return whether an event can come while it is open which model answers the first turn of a run."""
+    if isinstance(event, ItemFinished):
+        return isinstance(event.item, Compaction)
+    return isinstance(event, RunStarted | TurnStarted | RunNoticed | StandInAnswered)

@@ -6,7 +6,7 @@ readers and the OpenAPI schemas of requests, the table of request fields, the li
 for models, and the attributes of spans. All of them are computed at import.
 
 `APIFields` says which fields of a `ModelRequest` the API of a model has. An option that it does not have is either a
-hint, which is left out, or the request is refused. Some service tiers mean the usual one, and any API has them.
+hint, which is left out, or the request is refused, unless the value means what is usual anyway.
 `json_mode` is neither: a model without it gets `JSON_OBJECT_SCHEMA`. Fields that are no options exist in every API.
 """
 
@@ -30,6 +30,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 MessagesEffort = Literal["low", "medium", "high", "xhigh", "max"]
 Summary = Literal["auto", "concise", "detailed"]
 Verbosity = Literal["low", "medium", "high"]
+ServiceTier = Literal["auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch"]
 
 LEFT_OUT: Any = object()
 """In `Option.default`: a response has the option only if its request has it."""
@@ -74,8 +75,12 @@ class Option:
     None: such a request is refused."""
     neutral: Any = None
     """A value that asks for nothing, besides None."""
-    partly: ModelAPI | None = None
-    """An API that has only some of its values."""
+    usual: tuple[str, ...] = ()
+    """Values that any API fulfils, since they mean what it does anyway."""
+    values_in: Mapping[ModelAPI, Mapping[str, str]] = field(default_factory=dict)
+    """The words of an API that has only some of its values, by these values."""
+    is_zero_left_out: bool = False
+    """Whether APIs of models are asked for zero by leaving it out."""
     is_with_tools: bool = False
     """Whether it is sent only beside tools."""
     is_traced: bool = False
@@ -84,6 +89,8 @@ class Option:
     """Member of a response that repeats it. None: no member of its own."""
     default: Any = None
     """What that member is if the request does not have the option."""
+    reported: str = ""
+    """Description of that member, if it has what the provider used instead of what was asked for."""
 
 
 _EVERYWHERE: Mapping[ModelAPI, str] = dict.fromkeys(get_args(ModelAPI), "")
@@ -96,7 +103,7 @@ _SENT_ON = "Sent to the provider, if it has the field."
 _CACHE_HINT = "A hint. A server that refuses it gets the request without it."
 _PENALTY = Values(kind="decimal", minimum=-2.0, maximum=2.0)
 _PENALIZED: Mapping[ModelAPI, str] = {"chat": "", "ollama": "", "responses": "", "local": ""}
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
+_TIERS = get_args(ServiceTier)
 # The largest signed integer of 64 bits.
 _MAX_SEED = 2**63 - 1
 
@@ -263,6 +270,7 @@ class GenerationOptions:
         about="Alternatives for each token.",
         example=3,
         sent_as={"chat": "", "ollama": "", "responses": ""},
+        is_zero_left_out=True,
         repeated_as="top_logprobs",
         default=0,
     )
@@ -302,11 +310,18 @@ class GenerationOptions:
         note="The reply has the tier that was used. Anthropic has `auto` and `default`.",
         example="flex",
         sent_as={**_IN_OPENAI, "anthropic": ""},
-        partly="anthropic",
+        usual=("auto", "default", "standard"),
+        values_in={"anthropic": {"auto": "auto", "default": "standard_only", "standard": "standard_only"}},
         repeated_as="service_tier",
         default="default",
+        reported="The tier that was used, in the words of the provider.",
     )
     """Tier of price and speed at the provider, in the words of OpenAI's API."""
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the answer has log probabilities, with alternatives or without."""
+        return self.top_logprobs is not None
 
 
 def _build_option(
@@ -337,6 +352,10 @@ OPTIONS: tuple[Option, ...] = tuple(
 )
 OPTION_OF: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 DEFAULT_OPTIONS = GenerationOptions()
+REPORTED_OPTIONS = tuple(option for option in OPTIONS if option.reported)
+"""Options of which a reply has what the provider used."""
+TIER = OPTION_OF["service_tier"].name
+"""The member of a reply with the tier that was used, in each API of models."""
 CACHE_HINTS = tuple(option.name for option in OPTIONS if option.hint == "cache")
 """Options for the prompt caches of OpenAI's APIs."""
 IDENTIFIERS = frozenset((*CACHE_HINTS, *(option.name for option in OPTIONS if option.hint == "caller")))
@@ -350,10 +369,6 @@ def options_to_dict(options: GenerationOptions) -> dict[str, Any]:
     return {} if options is DEFAULT_OPTIONS else dict(zip(_NAMES, _get_values(options), strict=True))
 
 
-USUAL_TIERS = frozenset({"auto", "default", "standard"})
-"""Values of `service_tier` that any provider fulfils, since they ask for nothing special."""
-
-
 @record
 class APIFields:
     """The fields of one API."""
@@ -361,10 +376,8 @@ class APIFields:
     api: ModelAPI
     request: frozenset[str]
     """Fields of `ModelRequest` that are sent."""
-    refused: tuple[tuple[str, object], ...]
-    """Options for whose sake a request is refused, and the value with which each asks for nothing."""
-    has_all_tiers: bool
-    """Whether every `service_tier` is sent. Otherwise `USUAL_TIERS` are accepted."""
+    refused: tuple[tuple[str, tuple[object, ...]], ...]
+    """Options for whose sake a request is refused, and the values with which none of them is."""
     body: frozenset[str]
     """Members of the JSON body that HoloDeck writes itself, so that no `extra_body` may have them."""
 
@@ -372,16 +385,14 @@ class APIFields:
 def _describe_api(api: ModelAPI, *other_fields: str, body: frozenset[str] = frozenset()) -> APIFields:
     """Describe an API by what is no option: other fields of a request, and other members of its body."""
     sent = {option.name: option.sent_as[api] for option in OPTIONS if api in option.sent_as}
-    tier = OPTION_OF["service_tier"]
     return APIFields(
         api=api,
         request=frozenset((*sent, *other_fields)),
         refused=tuple(
-            (option.name, option.neutral)
+            (option.name, (None, option.neutral, *option.usual, *option.values_in.get(api, ())))
             for option in OPTIONS
-            if option.name not in sent and option.hint is None and option is not tier
+            if option.hint is None and (option.name not in sent or api in option.values_in)
         ),
-        has_all_tiers=tier.name in sent and tier.partly != api,
         body=body | {path.partition(".")[0] for path in sent.values()} if body else body,
     )
 

@@ -121,6 +121,9 @@ class Usage:
     """Of the input, tokens that the provider has stored in its cache for later requests."""
     cache_write_1h_tokens: int = 0
     """Of those, tokens that it stores for an hour; the others it stores for minutes."""
+    estimated_tokens: int = 0
+    """Of the input and the output, tokens that the provider did not tell, since it was left before: estimated by what
+    was sent and received."""
 
     @property
     def total_tokens(self) -> int:
@@ -134,6 +137,7 @@ class Usage:
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             cache_write_1h_tokens=self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            estimated_tokens=self.estimated_tokens + other.estimated_tokens,
         )
 
 

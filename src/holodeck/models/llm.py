@@ -1,7 +1,6 @@
 """The model of `model`: which provider and model an agent uses, with what each provider requires of a file.
 
-A provider has two registry rows: its `ProviderSpec` here, for configuration files, and its row in
-`providers/registry.py`, which builds it.
+The rules of each provider are its `ProviderSpec` in `models/provider.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -19,7 +17,6 @@ import orjson
 from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, model_validator
 
 from holodeck.lib.limits import MAX_TIMEOUT
-from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.models.file_model import (
     FileModel,
@@ -32,21 +29,17 @@ from holodeck.models.file_model import (
     quote_value,
     validate_with_rules,
 )
-from holodeck.models.generation import (
-    ANTHROPIC_FIELDS,
-    CHAT_FIELDS,
-    LOCAL_FIELDS,
-    OLLAMA_FIELDS,
-    OPTION_OF,
-    REHEARSAL_FIELDS,
-    RESPONSES_FIELDS,
-    APIFields,
-    Effort,
-    ModelAPI,
-    Verbosity,
-)
+from holodeck.models.generation import OPTION_OF, APIFields, Effort, ModelAPI, Verbosity
 from holodeck.models.model_io import JSON_OBJECT_SCHEMA, ModelRequest
-from holodeck.models.price import Price, find_known_price
+from holodeck.models.price import KnownPrice, ModelPrices, Price, find_known_price
+from holodeck.models.provider import (
+    NEEDS_ENDPOINT,
+    NEEDS_NAME,
+    PROVIDER_SPECS,
+    Provider,
+    ProviderName,
+    ProviderSpec,
+)
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
 
@@ -58,86 +51,7 @@ def _limits_of(option: str) -> Any:
     return Field(ge=minimum, le=maximum, max_length=values.max_length)
 
 
-class Provider(StrEnum):
-    """The service or library that runs a model."""
-
-    OPENAI = "openai"
-    AZURE_OPENAI = "azure_openai"
-    ANTHROPIC = "anthropic"
-    OLLAMA = "ollama"
-    OPENAI_COMPATIBLE = "openai_compatible"
-    LOCAL = "local"
-    REHEARSAL = "rehearsal"
-
-
 CacheMode = Literal["auto", "off", "1h"]
-ProviderName = Literal["openai", "azure_openai", "anthropic", "ollama", "openai_compatible", "local", "rehearsal"]
-
-
-@record
-class ProviderSpec:
-    """The rules of what a configuration file must or may say about the models of one provider."""
-
-    key_variable: str | None = None
-    """Environment variable with the key, used if the file has none. None: the provider has no such variable."""
-    is_service: bool = True
-    """Whether it is reached over HTTP: its models need a `name`, and may have a `timeout`."""
-    needs_endpoint: bool = False
-    """Whether `endpoint` is required, because the provider has no common address."""
-    has_api_version: bool = False
-    """Whether `api_version` is accepted."""
-    api: APIFields = CHAT_FIELDS
-    """The fields of its API."""
-    api_at_endpoint: APIFields | None = None
-    """The fields of the API behind an `endpoint`. None: those of `api`."""
-    own_headers: frozenset[str] = frozenset({"authorization"})
-    """Headers that only HoloDeck sets, in addition to those of every request, in lower case."""
-    default_model: str | None = None
-    """The `name` that `holodeck init` writes where the user names no model."""
-    example_endpoint: str | None = None
-    """The `endpoint` that `holodeck init` writes. None: it writes none."""
-    own_hosts: tuple[str, ...] = ()
-    """Hosts of the provider's own service, and, after a leading dot, their domains. The first is used without an
-    `endpoint`. Only these receive the key in `key_variable`."""
-
-
-PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
-    Provider.OPENAI: ProviderSpec(
-        key_variable="OPENAI_API_KEY",
-        default_model="gpt-5-mini",
-        own_hosts=("api.openai.com", ".api.openai.com"),
-        api=RESPONSES_FIELDS,
-        api_at_endpoint=CHAT_FIELDS,
-    ),
-    Provider.AZURE_OPENAI: ProviderSpec(
-        key_variable="AZURE_OPENAI_API_KEY",
-        needs_endpoint=True,
-        has_api_version=True,
-        default_model="gpt-5-mini",
-        example_endpoint="https://my-resource.openai.azure.com",
-        own_hosts=(
-            *(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
-            *(".openai.azure.us", ".cognitiveservices.azure.us", ".openai.azure.cn", ".cognitiveservices.azure.cn"),
-        ),
-        own_headers=frozenset({"api-key"}),
-    ),
-    Provider.ANTHROPIC: ProviderSpec(
-        key_variable="ANTHROPIC_API_KEY",
-        default_model="claude-sonnet-4-5",
-        own_hosts=("api.anthropic.com",),
-        api=ANTHROPIC_FIELDS,
-        own_headers=frozenset({"x-api-key", "anthropic-version"}),
-    ),
-    Provider.OLLAMA: ProviderSpec(default_model="qwen3", example_endpoint="http://localhost:11434", api=OLLAMA_FIELDS),
-    Provider.OPENAI_COMPATIBLE: ProviderSpec(
-        needs_endpoint=True, default_model="default", example_endpoint="http://localhost:8000/v1"
-    ),
-    Provider.LOCAL: ProviderSpec(is_service=False, api=LOCAL_FIELDS),
-    Provider.REHEARSAL: ProviderSpec(is_service=False, api=REHEARSAL_FIELDS),
-}
-API_KEY_VARIABLES = {provider: spec.key_variable for provider, spec in PROVIDER_SPECS.items() if spec.key_variable}
-NEEDS_ENDPOINT = {provider for provider, spec in PROVIDER_SPECS.items() if spec.needs_endpoint}
-NEEDS_NAME = {provider for provider, spec in PROVIDER_SPECS.items() if spec.is_service}
 # Headers that the HTTP client sets for every request, or that describe the connection.
 _OWN_HEADERS = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "proxy-authorization"}
@@ -338,8 +252,10 @@ class LLM(FileModel):
         return found
 
     @cached_property
-    def stand_in_prices(self) -> Mapping[str, Price | None]:
-        return {name: model.effective_price for name, model in self.stand_ins.items()}
+    def prices(self) -> ModelPrices:
+        """The prices of this model and of its stand-ins."""
+        stand_ins = {name: model.effective_price for name, model in self.stand_ins.items()}
+        return ModelPrices(usual=self.effective_price, stand_ins=stand_ins)
 
     @property
     def is_at_provider(self) -> bool:
@@ -349,10 +265,17 @@ class LLM(FileModel):
     @cached_property
     def effective_price(self) -> Price | None:
         """The price of the file, or else that of the price table. None: the cost is unknown."""
-        if self.price is not None or not self.spec.is_service:
+        if self.price is not None:
             return self.price
+        return None if self.known_price is None else self.known_price.price
+
+    @cached_property
+    def known_price(self) -> KnownPrice | None:
+        """The price of the price table. None: it does not have the model."""
+        if not self.spec.is_service:
+            return None
         host = self.spec.own_hosts[0] if self.spec.own_hosts and not self.spec.needs_endpoint else ""
-        url = self.endpoint or (f"https://{host}" if host else "")
+        url = self.endpoint or self.spec.default_endpoint or (f"https://{host}" if host else "")
         return find_known_price(url, self.name or "") if url else None
 
     @property
@@ -406,8 +329,7 @@ def _address_of(model: LLM) -> str:
     is_own = is_own_host(model.spec, model.endpoint) and not model.spec.needs_endpoint
     if is_own and model.spec.own_hosts:
         return model.spec.own_hosts[0]
-    # Ollama without an endpoint is on this machine.
-    endpoint = model.endpoint or model.spec.example_endpoint or ""
+    endpoint = model.endpoint or model.spec.default_endpoint or ""
     return endpoint.rstrip("/").removesuffix("/v1").replace("//127.0.0.1", "//localhost").casefold()
 
 

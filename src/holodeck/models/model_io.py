@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from types import MappingProxyType
 from typing import Any, Literal
 
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.record import record
 from holodeck.models.content import CacheMark
-from holodeck.models.generation import USUAL_TIERS, APIFields, GenerationOptions
+from holodeck.models.generation import OPTION_OF, APIFields, GenerationOptions
 from holodeck.models.items import Compaction, Item, Usage
 
 JSON_OBJECT_SCHEMA: Mapping[str, Any] = {"type": "object"}
 """The schema of `json_mode`, for models that have no such mode."""
-NO_EXTRA_BODY: Mapping[str, Any] = MappingProxyType({})
 
 
 @record
@@ -40,6 +38,15 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
 
+class Receipt:
+    """The state of a turn at its provider, before the answer is complete. One for all copies of a request."""
+
+    is_sent = False
+    """Whether the request is at its provider, which may bill it from now on."""
+    told: Usage | None = None
+    """The tokens that the provider has told so far."""
+
+
 @record
 class ModelRequest(GenerationOptions):
     """The whole request of one turn."""
@@ -48,7 +55,7 @@ class ModelRequest(GenerationOptions):
     instructions: str | None = None
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
-    extra_body: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA_BODY)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
     """More members for the JSON body of a model behind HTTP."""
     is_streamed: bool = True
     """Whether anything reads the deltas as they arrive. False: a model may answer with one delta for each item."""
@@ -56,8 +63,8 @@ class ModelRequest(GenerationOptions):
     """Bytes of text and arguments after which an answer that is not streamed is cut. None: there is no limit."""
     memory: Reservation | None = field(default=None, compare=False)
     """Counts an answer that is not streamed while it is read. None: it is not counted."""
-    on_usage: Callable[[Usage], None] | None = field(default=None, compare=False)
-    """Called with tokens that the provider tells before the answer is complete, for one that is never completed."""
+    receipt: Receipt = field(default_factory=Receipt, compare=False)
+    """Written by the model that is asked, for a turn that is left before its end."""
     run_id: str = field(default="", compare=False)
     """The run that asks. Empty: the request is no part of a run."""
     caller_id: str = field(default="", compare=False)
@@ -70,14 +77,10 @@ class ModelRequest(GenerationOptions):
 
 def find_unsupported(request: ModelRequest, api: APIFields) -> str | None:
     """Return the first field of a request that must be refused, since the API does not have it; else None."""
-    for name, neutral in api.refused:
-        value = getattr(request, name)
-        if value is not None and value != neutral:
+    for name, accepted in api.refused:
+        if getattr(request, name) not in accepted:
             return name
-    if request.extra_body and "extra_body" not in api.request:
-        return "extra_body"
-    tier = request.service_tier
-    return None if tier is None or api.has_all_tiers or tier in USUAL_TIERS else "service_tier"
+    return "extra_body" if request.extra_body and "extra_body" not in api.request else None
 
 
 @record
@@ -89,6 +92,44 @@ class Logprob:
     bytes: tuple[int, ...] | None = None
     """UTF-8 bytes of the token, which may be a part of a character. None: the provider did not report them."""
     top: tuple[Logprob, ...] = ()
+
+
+LOGPROB_ALTERNATIVES = OPTION_OF["top_logprobs"].name
+"""The member of a token with the likeliest tokens at its place, in OpenAI's APIs."""
+
+
+def parse_logprobs(entries: Any) -> tuple[Logprob, ...]:
+    """Parse log probabilities, which have the same form in both of OpenAI's APIs."""
+    return tuple(
+        Logprob(
+            token=entry["token"],
+            logprob=entry["logprob"],
+            bytes=None if entry.get("bytes") is None else tuple(entry["bytes"]),
+            top=parse_logprobs(entry.get(LOGPROB_ALTERNATIVES)),
+        )
+        for entry in entries or ()
+    )
+
+
+def logprobs_to_json(logprobs: Sequence[Logprob], *, has_all_bytes: bool = False) -> list[dict[str, Any]]:
+    """Return log probabilities as `parse_logprobs` reads them.
+
+    `has_all_bytes`: where the provider reported no bytes, those of the token's text stand in.
+    """
+    return [
+        {
+            **_token_to_json(each, has_all_bytes),
+            LOGPROB_ALTERNATIVES: [_token_to_json(other, has_all_bytes) for other in each.top],
+        }
+        for each in logprobs
+    ]
+
+
+def _token_to_json(entry: Logprob, has_all_bytes: bool) -> dict[str, Any]:
+    encoded: Iterable[int] | None = entry.bytes
+    if encoded is None and has_all_bytes:
+        encoded = entry.token.encode("utf-8", "replace")
+    return {"token": entry.token, "logprob": entry.logprob, "bytes": None if encoded is None else list(encoded)}
 
 
 @record
@@ -126,6 +167,8 @@ class ContextCompacted:
     item: Compaction
     usage: Usage = field(default_factory=Usage)
     """Tokens of the request for the summary."""
+    cost: float | None = None
+    """Of that request. None: the price of its model is unknown."""
 
 
 @record
@@ -154,6 +197,12 @@ class ModelAnswer:
     """Service tier that was used, as the provider reports it. None: it reports none."""
     answered_by: str = ""
     """The stand-in that answered, by its name in the configuration. Empty: the model itself."""
+    cost: float | None = None
+    """Cost of the turn, with that of a summary before it. Set by the engine. None: the model has no price."""
+
+
+REPORTED_FACTS = ("model", "service_tier")
+"""The fields of an answer with what its provider reports of it."""
 
 
 @record

@@ -28,6 +28,7 @@ from holodeck.models.file_model import (
     Integer,
     NonEmpty,
     Number,
+    Violation,
     text_or_mapping,
     validate_with_rules,
 )
@@ -215,6 +216,11 @@ class MCPTool(FileModel):
     `'yes'`."""
 
     @property
+    def transport_name(self) -> str:
+        """How the server is reached, in logs and recordings."""
+        return self.transport.value
+
+    @property
     def starts_process(self) -> bool:
         """Whether the server is a child process; otherwise it is remote, at `url`."""
         return TRANSPORT_SPECS[self.transport].starts_process
@@ -242,7 +248,28 @@ class MCPTool(FileModel):
             message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
+        if isinstance(data, dict) and not data.get("transport"):
+            data = {**data, "transport": tool_rules.default_transport(data)}
         return validate_with_rules(cls.__name__, data, handler, tool_rules.find_violations)
+
+
+class InMemoryTool(MCPTool):
+    """An MCP server that is an object of this program. No file can define one: it starts nothing and has no URL."""
+
+    transport: TransportType = TransportType.HTTP
+    """Without meaning; a definition has to have one that starts no process."""
+    server_object: Any = Field(exclude=True, repr=False)
+    """The server, in the form of the official SDK."""
+
+    @property
+    def transport_name(self) -> str:
+        return "memory"
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[InMemoryTool]) -> InMemoryTool:
+        """Check nothing more: the rules between fields are those of transports that files name."""
+        return handler(data)
 
 
 class FunctionTool(FileModel):
@@ -266,5 +293,34 @@ class FunctionTool(FileModel):
     """Seconds after which a call fails with a tool error. E.g. `5`, not `0`."""
 
 
-Tool = Annotated[MCPTool | FunctionTool, Field(discriminator="type")]
-TOOL_TYPES = ("mcp", "function")
+class AgentTool(FileModel):
+    """Another agent, offered to the model as a tool: a call asks it a question."""
+
+    name: ToolName
+    """Name of the tool for the model and the log; unique in the file. E.g. `ask_librarian`, not `ask the librarian`."""
+    description: NonEmpty | None = None
+    """Description of the tool. Absent: that of the agent. E.g. `Knows all novels`, not `''`."""
+    type: Literal["agent"]
+    """Another agent. E.g. `agent`, not `agents`."""
+    file: NonEmpty | None = None
+    """Path of its agent file, relative to this one. It or `agent` is required. E.g. `librarian.yaml`, not
+    `missing.yaml`."""
+    agent: NonEmpty | None = None
+    """Name of an agent of the gateway that serves this file. E.g. `librarian`, not `nobody`, beside `{file: null}`."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[AgentTool]) -> AgentTool:
+        return validate_with_rules(cls.__name__, data, handler, _check_one_agent)
+
+
+def _check_one_agent(data: dict[str, Any]) -> list[Violation]:
+    if data.get("file") is not None and data.get("agent") is not None:
+        return [Violation(key="agent", message="give 'file' or 'agent', not both")]
+    if data.get("file") is None and data.get("agent") is None:
+        return [Violation(key="file", message="'file' or 'agent' is required")]
+    return []
+
+
+Tool = Annotated[MCPTool | FunctionTool | AgentTool, Field(discriminator="type")]
+TOOL_TYPES = ("mcp", "function", "agent")

@@ -12,7 +12,7 @@ from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.lib.record import record
 from holodeck.lib.redaction import mask_url
 from holodeck.models.file_model import Substituted, Violation, as_written, quote_value
-from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec
+from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec, TransportType
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, parse_endpoint, url_problem, wrong_scheme
 
 COMMANDS = ("npx", "uvx", "docker")
@@ -57,7 +57,7 @@ class CommandRule:
 
 def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     """Return every violation of a rule between fields."""
-    transport = data.get("transport") or "stdio"
+    transport = data.get("transport") or default_transport(data)
     if not isinstance(transport, str):
         # The type of the field reports it.
         return []
@@ -76,6 +76,12 @@ def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     if data.get("enabled") is not False:
         found += _check_command(data) if spec.starts_process else _check_url(data, transport, spec)
     return found
+
+
+def default_transport(data: Mapping[str, Any]) -> TransportType:
+    """Return the transport of a server that names none: http for one with a URL alone."""
+    is_remote = data.get("url") is not None and data.get("command") is None
+    return TransportType.HTTP if is_remote else TransportType.STDIO
 
 
 def is_legacy_npm(data: Mapping[str, Any]) -> bool:

@@ -1,16 +1,22 @@
-"""The base of the decoders of all dialects: the answer in the making, its end, log probabilities and token counts."""
+"""The base of the decoders of all dialects: the answer in the making with its tool calls, its end, and token counts.
+
+`ToolCallAssembler` handles parallel and interleaved calls, calls without ids, whole calls in one event, and servers
+that use one index for all calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from holodeck.models.items import Usage
+import orjson
+
+from holodeck.lib.json.parse import parse_json
+from holodeck.models.items import FunctionCall, Item, Usage
 from holodeck.models.model_io import (
     CallDelta,
     FinishReason,
-    Logprob,
     ModelAnswer,
     ModelEvent,
     ModelRequest,
@@ -18,7 +24,126 @@ from holodeck.models.model_io import (
     TextDelta,
 )
 from holodeck.providers.http.model_address import ModelAddress
-from holodeck.providers.tool_call_assembler import ToolCallAssembler
+
+NO_ARGUMENTS = "{}"
+
+
+@dataclass(kw_only=True, slots=True)
+class _AssembledCall:
+    index: int
+    call_id: str
+    original_id: str
+    item_id: str = ""
+    name: str = ""
+    fragments: list[str] = field(default_factory=list)
+    is_announced: bool = False
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.fragments)
+
+    @property
+    def item(self) -> FunctionCall:
+        arguments = self.arguments or NO_ARGUMENTS
+        return FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, id=self.item_id)
+
+
+class ToolCallAssembler:
+    """The tool calls of one answer. Missing or duplicate ids are replaced, deterministically for the same request."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._used_ids = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
+        self._item_count = len(request.items)
+        self.calls: list[_AssembledCall] = []
+        """In the order in which they started."""
+        self._by_key: dict[Hashable, _AssembledCall] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._by_key
+
+    def start(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
+        """Start a call; later fragments refer to it by `key`."""
+        call = _AssembledCall(
+            index=len(self.calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
+        )
+        self.calls.append(call)
+        self._by_key[key] = call
+
+    def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Sequence[CallDelta]:
+        """Append a fragment and return its delta. A call has no delta before its name is known."""
+        call = self._by_key[key]
+        call.name = call.name or name
+        call.fragments.append(arguments)
+        if not call.is_announced:
+            return (self._announce(call),) if call.name else ()
+        return (CallDelta(index=call.index, arguments=arguments),) if arguments else ()
+
+    def append_missing(self, key: Hashable, arguments: str) -> Sequence[CallDelta]:
+        """Append what the complete `arguments` have beyond the fragments."""
+        known = self._by_key[key].arguments
+        return self.append(key, arguments=arguments[len(known) :]) if arguments.startswith(known) else ()
+
+    def is_new_call(self, key: Hashable, *, call_id: str, name: str) -> bool:
+        """Return whether a fragment with a known key starts another call: some servers number every call 0."""
+        call = self._by_key[key]
+        if not name or not call.name:
+            return False
+        if call_id:
+            return call_id != call.original_id
+        return name != call.name or _is_complete(call.arguments)
+
+    def announce_remaining(self) -> Iterator[CallDelta]:
+        """Yield the deltas of calls that never got a name."""
+        for call in self.calls:
+            if not call.is_announced:
+                yield self._announce(call)
+
+    def item(self, key: Hashable) -> FunctionCall:
+        """Return one complete call."""
+        return self._by_key[key].item
+
+    def items(self) -> tuple[FunctionCall, ...]:
+        """Return all complete calls, in the order in which they started."""
+        return tuple([call.item for call in self.calls])
+
+    @staticmethod
+    def _announce(call: _AssembledCall) -> CallDelta:
+        call.is_announced = True
+        return CallDelta(index=call.index, call_id=call.call_id, name=call.name, arguments=call.arguments)
+
+    def _unique_id(self, call_id: str) -> str:
+        number = len(self.calls)
+        while not call_id or call_id in self._used_ids:
+            call_id = f"call_{self._item_count}_{number}"
+            number += 1
+        self._used_ids.add(call_id)
+        return call_id
+
+
+def arguments_text(arguments: Any) -> str:
+    """Return arguments as text; some servers send an object."""
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """Return a call's arguments as an object; text that is none becomes the value of `invalid_arguments`."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"invalid_arguments": arguments}
+
+
+def _is_complete(arguments: str) -> bool:
+    try:
+        parse_json(arguments)
+    except ValueError:
+        return False
+    return True
 
 
 class AnswerDecoder:
@@ -34,11 +159,13 @@ class AnswerDecoder:
         """`address` names the model in errors."""
         self._address = address
         self._calls = ToolCallAssembler(request)
-        self._wants_logprobs = request.top_logprobs is not None
+        self._wants_logprobs = request.wants_logprobs
         # Log probabilities take many times the bytes of their tokens.
         self.answer_bytes = None if self._wants_logprobs else request.answer_bytes
         """The limit of the answer, if the bytes of a document tell whether it is kept."""
         self._events: list[ModelEvent] = []
+        self._model = ""
+        self._tier: str | None = None
         self.is_finished = False
         """Whether the last event has arrived: further ones cannot change the answer."""
 
@@ -58,10 +185,12 @@ class AnswerDecoder:
         """Return the complete answer, or None if the stream was cut short."""
         raise NotImplementedError
 
-    def _find_finish(self, reason: str | None) -> FinishReason:
+    def _build_answer(self, items: Sequence[Item], reason: str | None, usage: Usage) -> ModelAnswer:
+        """Build the complete answer. `reason`: why it ended, in the words of the dialect."""
         finish = self.finishes.get(reason or "", "stop")
         # Some servers report every end as "stop".
-        return "tool_calls" if self._calls.calls and finish == "stop" else finish
+        finish = "tool_calls" if self._calls.calls and finish == "stop" else finish
+        return ModelAnswer(items=tuple(items), finish=finish, usage=usage, model=self._model, service_tier=self._tier)
 
 
 def join_deltas(batch: list[ModelEvent]) -> list[ModelEvent]:
@@ -97,19 +226,6 @@ def _join_run(run: list[Any]) -> list[ModelEvent]:
     if isinstance(first, ReasoningDelta):
         return [ReasoningDelta(text=text)]
     return [replace(first, text=text, logprobs=tuple(entry for each in run for entry in each.logprobs))]
-
-
-def parse_logprobs(entries: Any) -> tuple[Logprob, ...]:
-    """Parse log probabilities, which have the same form in both of OpenAI's APIs."""
-    return tuple(
-        Logprob(
-            token=entry["token"],
-            logprob=entry["logprob"],
-            bytes=None if entry.get("bytes") is None else tuple(entry["bytes"]),
-            top=parse_logprobs(entry.get("top_logprobs")),
-        )
-        for entry in entries or ()
-    )
 
 
 def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: str) -> Usage:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import CacheMark, TextContent
-from holodeck.models.generation import ANTHROPIC_FIELDS
+from holodeck.models.generation import ANTHROPIC_FIELDS, TIER
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -37,7 +37,7 @@ from holodeck.models.model_io import (
     TextDelta,
     ToolSpec,
 )
-from holodeck.providers.answer_decoder import AnswerDecoder
+from holodeck.providers.answer_decoder import AnswerDecoder, arguments_object, arguments_text
 from holodeck.providers.cache_marks import CACHE_FIELD, add_marks, has_marks
 from holodeck.providers.encoding import (
     NO_OUTPUT,
@@ -51,7 +51,6 @@ from holodeck.providers.encoding import (
 from holodeck.providers.http.errors import find_refused_hints, stream_error
 from holodeck.providers.http.model import HTTPModel, ModelAccess
 from holodeck.providers.http.model_address import ModelAddress, append_path
-from holodeck.providers.tool_call_assembler import arguments_object, arguments_text
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -73,7 +72,6 @@ _OPTIONS = OptionEncoder(
     "anthropic",
     converted={
         "effort": lambda effort: _EFFORTS.get(effort, effort),
-        "service_tier": lambda tier: "auto" if tier == "auto" else "standard_only",
         "user": lambda user: user or None,
         "safety_identifier": lambda identifier: identifier or None,
     },
@@ -281,8 +279,7 @@ class AnthropicDecoder(AnswerDecoder):
         self._blocks: dict[int, dict[str, Any]] = {}
         self._deltas: dict[int, dict[str, list[str]]] = {}
         self._usage: dict[str, Any] = {}
-        self._on_usage = request.on_usage
-        self._model = ""
+        self._receipt = request.receipt
         self._stop_reason = ""
 
     def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
@@ -295,8 +292,7 @@ class AnthropicDecoder(AnswerDecoder):
         elif kind == "message_start":
             self._model = event["message"].get("model") or ""
             self._update_usage(event["message"].get("usage"))
-            if self._on_usage is not None:
-                self._on_usage(_build_usage(self._usage))
+            self._receipt.told = _build_usage(self._usage)
         elif kind == "message_delta":
             self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
             self._update_usage(event.get("usage"))
@@ -312,13 +308,9 @@ class AnthropicDecoder(AnswerDecoder):
     def to_answered(self) -> ModelAnswer | None:
         if not self.is_finished:
             return None
-        return ModelAnswer(
-            items=self._build_items(),
-            finish=self._find_finish(self._stop_reason),
-            usage=_build_usage(self._usage),
-            model=self._model,
-            service_tier=self._usage.get("service_tier"),
-        )
+        # The fast mode is no tier in the words of this API. It has a price of its own as tiers do.
+        self._tier = "fast" if self._usage.get("speed") == "fast" else self._usage.get(TIER)
+        return self._build_answer(self._build_items(), self._stop_reason, _build_usage(self._usage))
 
     def _start_block(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)

@@ -69,6 +69,11 @@ class BatchingModel:
     Not an `ABC`: every turn checks `isinstance` several times, which is slow for an `ABC`.
     """
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a circuit breaker refuses requests, after repeated failures of the model."""
+        return False
+
     def stream_batches(self, request: ModelRequest) -> Batches:
         """Send one request. No batch is empty. Closing the iterator stops the model."""
         raise NotImplementedError
@@ -94,11 +99,15 @@ class ModelWrapper(BatchingModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether a circuit breaker inside refuses requests, after repeated failures of the model."""
-        return bool(getattr(self._inner, "is_open", False))
+        return is_open(self._inner)
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+def is_open(model: ModelProvider) -> bool:
+    """Return whether a circuit breaker refuses the requests of a model. One that is no `BatchingModel` has none."""
+    return isinstance(model, BatchingModel) and model.is_open
 
 
 def stream_in_batches(model: ModelProvider, request: ModelRequest) -> Batches:

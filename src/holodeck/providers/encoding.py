@@ -15,7 +15,7 @@ from typing import Any
 from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.generation import OPTIONS, APIFields, ModelAPI
+from holodeck.models.generation import OPTIONS, APIFields, ModelAPI, Option
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec, find_unsupported
 
@@ -111,11 +111,6 @@ def require_supported(request: ModelRequest, api: APIFields, provider: str) -> N
         raise ModelError(message, provider=provider, status=400, code="unsupported_parameter")
 
 
-def none_if_zero(value: int) -> int | None:
-    """Return the number of alternatives for each token, for an API in which none are asked for by leaving it out."""
-    return value or None
-
-
 class OptionEncoder:
     """Writes the options of requests into bodies for one API, under the names that the table of options has for it.
 
@@ -134,7 +129,7 @@ class OptionEncoder:
         self._targets = tuple(
             (
                 *renamed.get(option.name, option.sent_as[api]).partition(".")[::2],
-                {"stop": list, **converted}.get(option.name),
+                converted.get(option.name) or _find_conversion(option, api),
             )
             for option in sent
         )
@@ -149,6 +144,14 @@ class OptionEncoder:
                 body.setdefault(member, {})[key] = sent
             elif sent is not None:
                 body[member] = sent
+
+
+def _find_conversion(option: Option, api: ModelAPI) -> Callable[[Any], Any] | None:
+    if api in option.values_in:
+        return option.values_in[api].get
+    if option.is_zero_left_out:
+        return lambda value: value or None
+    return list if option.values.kind == "text_or_texts" else None
 
 
 def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:

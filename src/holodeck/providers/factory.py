@@ -8,8 +8,9 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.lib.redaction import LOG_SECRETS, register_secrets, secrets_in
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelEvent, ModelRequest
+from holodeck.models.provider import Provider
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.registry import PROVIDERS, ModelSettings
 

@@ -6,12 +6,13 @@ received. A stream adds, fills and completes items, then ends with one terminal 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
-from holodeck.models.generation import CACHE_HINTS, RESPONSES_FIELDS
+from holodeck.models.generation import CACHE_HINTS, RESPONSES_FIELDS, TIER
 from holodeck.models.items import (
     FileData,
     FunctionCall,
@@ -32,22 +33,21 @@ from holodeck.models.model_io import (
     TextDelta,
     ToolChoice,
     ToolSpec,
+    parse_logprobs,
 )
-from holodeck.providers.answer_decoder import AnswerDecoder, build_openai_usage, parse_logprobs
+from holodeck.providers.answer_decoder import NO_ARGUMENTS, AnswerDecoder, build_openai_usage
 from holodeck.providers.encoding import (
     OptionEncoder,
     build_json_format,
     describe_part,
     describe_parts,
     find_image_url,
-    none_if_zero,
     output_text,
     require_supported,
 )
 from holodeck.providers.http.errors import find_refused_hints, stream_error
 from holodeck.providers.http.model import HTTPModel, ModelAccess
 from holodeck.providers.http.model_address import ModelAddress, append_path
-from holodeck.providers.tool_call_assembler import NO_ARGUMENTS
 
 OPENAI_URL = "https://api.openai.com/v1"
 REASONING_KEY = "responses"
@@ -56,7 +56,7 @@ CACHE_FIELD = "prompt_cache_breakpoint"
 """The field of this API for marks of the prompt cache."""
 ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
-_OPTIONS = OptionEncoder("responses", converted={"top_logprobs": none_if_zero})
+_OPTIONS = OptionEncoder("responses")
 _BAD_REQUEST = 400
 _REFUSAL = "response.refusal.delta"
 _TEXT = frozenset({"response.output_text.delta", _REFUSAL})
@@ -78,7 +78,7 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
         "store": False,
     }
     included = [ENCRYPTED] if wants_encrypted else []
-    if request.top_logprobs is not None:
+    if request.wants_logprobs:
         included.append(_LOGPROBS)
     if included:
         body["include"] = included
@@ -176,6 +176,8 @@ def _encode_reasoning(item: Reasoning) -> list[dict[str, Any]]:
 class ResponsesDecoder(AnswerDecoder):
     """Assembles one answer. Items are read from their `done` events, since some servers omit them in the last one."""
 
+    finishes: ClassVar[Mapping[str, FinishReason]] = {"content_filter": "content_filter", "length": "length"}
+
     def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         super().__init__(request, address)
         # Output indexes of items with deltas.
@@ -213,19 +215,14 @@ class ResponsesDecoder(AnswerDecoder):
         if not self.is_finished:
             return None
         items = [item for index in sorted(self._done_items) for item in self._build_items(index)]
-        details = self._response.get("incomplete_details") or {}
-        finish: FinishReason = "tool_calls" if self._calls.calls else "stop"
+        reason = None
         if self._response.get("status") == "incomplete":
-            finish = "content_filter" if details.get("reason") == "content_filter" else "length"
-        return ModelAnswer(
-            items=tuple(items),
-            finish=finish,
-            usage=build_openai_usage(
-                self._response.get("usage") or {}, read_name="input_tokens", written_name="output_tokens"
-            ),
-            model=self._response.get("model") or "",
-            service_tier=self._response.get("service_tier"),
+            details = self._response.get("incomplete_details") or {}
+            reason = "content_filter" if details.get("reason") == "content_filter" else "length"
+        usage = build_openai_usage(
+            self._response.get("usage") or {}, read_name="input_tokens", written_name="output_tokens"
         )
+        return self._build_answer(items, reason, usage)
 
     def _append_delta(self, delta: TextDelta | ReasoningDelta, index: Any) -> None:
         if delta.text:
@@ -266,7 +263,8 @@ class ResponsesDecoder(AnswerDecoder):
         if not self._done_items:
             for index, item in enumerate(response.get("output") or ()):
                 self._finish_item(item, index)
-        self._response = response
+        self._response, self._model = response, response.get("model") or ""
+        self._tier = response.get(TIER)
         self.is_finished = True
         self._events += self._calls.announce_remaining()
 

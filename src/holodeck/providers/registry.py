@@ -1,7 +1,8 @@
 """The model providers: how each one is built, and what the wrappers have to know about it.
 
-A provider is one `RegistryRow` here, and one `ProviderSpec` in `models/llm.py` with the rules of its configuration.
-Rows import the provider's module when it is built, so that a command loads only the dialect that it uses.
+A provider is one `RegistryRow` here, and one `ProviderSpec` in `models/provider.py` with the rules of its
+configuration. Those with OpenAI's Chat Completions API need no row here. A row imports the provider's module when it is
+built, so that a command loads only the dialect that it uses.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from urllib.parse import urlsplit
 
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
-from holodeck.models.llm import LLM, Provider
+from holodeck.models.llm import LLM
+from holodeck.models.provider import PROVIDER_SPECS, Provider
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.tool_schemas.rules import SchemaRulesName
 
 if TYPE_CHECKING:
     from holodeck.providers.http.model import ModelAccess
-
-OLLAMA_URL = "http://localhost:11434/v1"
 
 
 @record
@@ -88,13 +88,12 @@ def _build_anthropic(settings: ModelSettings) -> ModelProvider:
     return Anthropic(model=settings.name, base_url=llm.endpoint or ANTHROPIC_URL, cache=llm.cache, **settings.access)
 
 
-def chat_at(default_endpoint: str = "") -> BuildModel:
-    """Return the `build` of a service with the Chat Completions API, at its `endpoint` or else at this one."""
-    return lambda settings: _build_chat(settings, settings.llm.endpoint or default_endpoint)
+def _build_compatible(settings: ModelSettings) -> ModelProvider:
+    return _build_chat(settings, settings.llm.endpoint or settings.llm.spec.default_endpoint or "")
 
 
 def _build_ollama(settings: ModelSettings) -> ModelProvider:
-    endpoint = settings.llm.endpoint or OLLAMA_URL
+    endpoint = settings.llm.endpoint or settings.llm.spec.default_endpoint or ""
     # Users write the address of the server; its OpenAI dialect is under `/v1`.
     has_path = bool(urlsplit(endpoint).path.strip("/"))
     return _build_chat(settings, endpoint if has_path else endpoint.rstrip("/") + "/v1")
@@ -108,6 +107,7 @@ def _build_chat(settings: ModelSettings, base_url: str) -> ModelProvider:
         model=settings.name,
         provider=str(settings.llm.provider),
         fields=settings.llm.api,
+        asks_for_usage=not settings.llm.spec.streams_usage_unasked,
         **settings.access,
     )
 
@@ -124,12 +124,14 @@ def _build_rehearsal(_: ModelSettings) -> ModelProvider:
     return Rehearsal()
 
 
-PROVIDERS: Mapping[Provider, RegistryRow] = {
+_ROWS: Mapping[Provider, RegistryRow] = {
     Provider.OPENAI: RegistryRow(build=_build_openai, schema_rules="openai", guarantees_format="strict"),
     Provider.AZURE_OPENAI: RegistryRow(build=_build_azure, schema_rules="openai", guarantees_format="strict"),
     Provider.ANTHROPIC: RegistryRow(build=_build_anthropic, schema_rules="anthropic", guarantees_format="strict"),
     Provider.OLLAMA: RegistryRow(build=_build_ollama),
-    Provider.OPENAI_COMPATIBLE: RegistryRow(build=chat_at()),
     Provider.LOCAL: RegistryRow(build=_build_local, guarantees_format="always"),
     Provider.REHEARSAL: RegistryRow(build=_build_rehearsal),
+}
+PROVIDERS: Mapping[Provider, RegistryRow] = {
+    provider: _ROWS.get(provider, RegistryRow(build=_build_compatible)) for provider in PROVIDER_SPECS
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -55,18 +56,7 @@ _plain_of = attrgetter(*COLUMN_NAMES[:_FIRST_BYTES])
 
 # About what the gateway writes around the texts of a response: the base of what is stored of it, before its items. It
 # is never changed, because stored values refer to it; another one would be another form of values.
-_SAMPLE = (
-    b'[{"id":"msg_","type":"message","status":"completed","role":"user","content":[{"type":"input_text","text":"'
-    b'{"id":"resp_","object":"response","created_at":17,"completed_at":17,"status":"completed","incomplete_details":null,'
-    b'"output":[{"id":"msg_","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text",'
-    b'"text":"","annotations":[],"logprobs":[]}]}],"error":null,"usage":{"input_tokens":10,"input_tokens_details":{'
-    b'"cached_tokens":0,"cache_write_tokens":0},"output_tokens":20,"output_tokens_details":{"reasoning_tokens":0},'
-    b'"total_tokens":30},"model":"","previous_response_id":null,"instructions":null,"tools":[],"tool_choice":"auto",'
-    b'"truncation":"disabled","parallel_tool_calls":true,"text":{"format":{"type":"text"},"verbosity":"medium"},'
-    b'"top_p":1.0,"presence_penalty":0.0,"frequency_penalty":0.0,"top_logprobs":0,"temperature":1.0,"reasoning":{'
-    b'"effort":null,"summary":null},"max_output_tokens":null,"max_tool_calls":null,"store":true,"background":false,'
-    b'"service_tier":"default","metadata":{},"safety_identifier":null,"prompt_cache_key":null}'
-)
+_SAMPLE = Path(__file__).with_name("sample_response.txt").read_bytes()
 
 
 def values_of(response: StoredResponse, gateway_id: int) -> tuple[object, ...]:

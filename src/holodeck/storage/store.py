@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, DELETE_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.lib.off_loop import run_off_loop
+from holodeck.storage.caller_keys import CallerKeyStore
 from holodeck.storage.checked_values import CHECK_BYTES, INLINE_BYTES, decode_value
 from holodeck.storage.conversations import Conversations
 from holodeck.storage.elicitations import DELETE_EXPIRED_ELICITATIONS, ElicitationStore
@@ -129,6 +130,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         super().__init__(driver)
         self.runs = RunIndex(driver)
         self.usage = UsageStore(driver)
+        self.caller_keys = CallerKeyStore(driver)
         self.elicitations = ElicitationStore(driver)
         self.idempotency_keys = IdempotencyKeyStore(driver)
 
@@ -320,6 +322,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
             await self._delete(sql, before)
         await self._delete(DELETE_EXPIRED_ELICITATIONS, time.time())
         await self._delete(DELETE_EXPIRED_KEYS, oldest_key_time())
+        await self.caller_keys.delete_old()
         return total
 
     @statement()

@@ -32,7 +32,7 @@ BOUNDS = (
 )
 SUMS = (
     *("requests", "errors", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
-    *("reasoning_tokens", "tool_calls", "priced"),
+    *("reasoning_tokens", "estimated_tokens", "tool_calls", "priced"),
 )
 """The counts of a row, beside its cost and its durations. `priced`: requests whose cost is known."""
 # Groups that one query may have: more is no table that a person reads.

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias, TypeVar
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from holodeck.lib.call_errors import NOT_APPROVED
 from holodeck.lib.call_errors import OUT_OF_SCOPE as OUT_OF_SCOPE_TEXT
+from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import ArgumentChecker, BadArgumentsError
 from holodeck.tools.executor import (
     APPROVAL_DECLINED,
@@ -41,7 +43,9 @@ from holodeck.tools.executor import (
 T = TypeVar("T")
 Decision: TypeAlias = ToolCall | ToolResult | Refusal
 """What becomes of a call: the call to execute, the result in its place, or why it does not run."""
-AskPerson = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
+ApprovalAnswer: TypeAlias = bool | Literal["always"]
+"""What a person says to a call. `always`: yes, and to each later call of the tool while the tool is as it is now."""
+AskPerson = Callable[[str, str, Mapping[str, Any]], Awaitable[ApprovalAnswer]]
 """Asks for a person's approval of a call: `(server, tool, arguments)` to the decision."""
 
 
@@ -69,15 +73,44 @@ class Approver(ABC):
 
 
 class TerminalApprover(Approver):
-    """Asks the person at the terminal."""
+    """Asks the person at the terminal, but not about what the person has approved before: by name, or for good."""
 
-    def __init__(self, ask: AskPerson) -> None:
+    def __init__(self, ask: AskPerson | None, approved: Sequence[str] = ()) -> None:
+        """`ask` None: there is no person. `approved`: names or globs of tools, see `is_named`."""
         self._ask = ask
+        self._approved = approved
+        self._always: dict[CallTarget, ToolSpec | None] = {}
+        """Tools whose calls run without a question, as they were when the person said so."""
+        self._lock = asyncio.Lock()
 
     async def approve(self, call: ToolCall, rules: CallRules, pipeline: CallPipeline) -> Decision:
-        if await self._ask(rules.target.server, rules.target.tool, call.arguments):
+        target = rules.target
+        if is_named(self._approved, target):
+            return replace(call, is_approved=True)
+        if self._ask is None:
+            return refuse_unasked(target)
+        # One question at a time: the answer may settle the others as well.
+        async with self._lock:
+            if target in self._always and self._always[target] == call.spec:
+                return replace(call, is_approved=True)
+            answer = await self._ask(target.server, target.tool, call.arguments)
+        if answer == "always":
+            self._always[target] = call.spec
+        if answer:
             return replace(call, is_approved=True)
         return Refusal(code=APPROVAL_DECLINED, text=NOT_APPROVED)
+
+
+def is_named(patterns: Sequence[str], target: CallTarget) -> bool:
+    """Return whether one of the patterns names a tool: `server.tool`, or `tool` of any server, each a name or a glob.
+
+    Names of servers have no dots. A tool with a dot in its name is only named with its server.
+    """
+    for pattern in patterns:
+        server, dot, tool = pattern.partition(".")
+        if fnmatchcase(target.tool, tool if dot else pattern) and (not dot or fnmatchcase(target.server, server)):
+            return True
+    return False
 
 
 class CallPipeline:

@@ -15,6 +15,7 @@ from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
+from holodeck.tools.calling_run import CallingRun, Spending
 
 
 class ToolKind(StrEnum):
@@ -24,6 +25,8 @@ class ToolKind(StrEnum):
     """A Python function of the project, or a function of the client that sent the request."""
     MCP = "mcp"
     BUILTIN = "builtin"
+    AGENT = "agent"
+    """Another agent, which a call asks a question."""
 
 
 class ResumePoint(Protocol):
@@ -70,6 +73,8 @@ class ToolCall:
     """Set in a durable run. A tool that cannot make use of it ignores it."""
     on_question: QuestionHandler | None = None
     """Asks the person for whom the call is made, when the server has a question while it works on the call."""
+    run: CallingRun | None = None
+    """The run that makes the call. None: no run does."""
 
 
 READ_RESOURCE = "read_resource"
@@ -87,6 +92,8 @@ class ToolResult:
     content: tuple[ContentBlock, ...]
     is_error: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    spending: Spending | None = None
+    """What the agent has spent that was asked. None: none was."""
 
     @classmethod
     def failure(cls, call_id: str, reason: str, **metadata: Any) -> ToolResult:

@@ -111,7 +111,7 @@ async def execute_function(
     clock = asyncio.timeout(limit)
     try:
         async with clock:
-            value = await call_function(function, **arguments)
+            content = _to_content(await call_function(function, **arguments))
     except PROJECT_ERRORS as error:
         if clock.expired():
             reason = f"The function '{call.name}' took longer than {limit:g} seconds."
@@ -119,7 +119,7 @@ async def execute_function(
             reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
         return ToolResult.failure(call.call_id, replace_surrogates(reason))
     name = getattr(function, "__name__", call.name)
-    return ToolResult(call_id=call.call_id, content=_to_content(value), metadata={"function": name})
+    return ToolResult(call_id=call.call_id, content=content, metadata={"function": name})
 
 
 def _build_parameters_schema(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
@@ -191,10 +191,18 @@ def _to_content(value: Any) -> tuple[ContentBlock, ...]:
 
 
 def _to_json_or_text(value: Any) -> str:
-    """Return JSON of what pydantic can serialize, such as its models; the text of any other value."""
+    """Return JSON of what pydantic can serialize, such as its models; of any other value the text that its type has.
+
+    Raises `TypeError` for a value whose text would only be its address.
+    """
     import pydantic_core
 
     try:
         return pydantic_core.to_json(value).decode()
     except pydantic_core.PydanticSerializationError:
+        kind = type(value)
+        if not any({"__str__", "__repr__"} & vars(each).keys() for each in kind.__mro__ if each is not object):
+            raise TypeError(
+                f"it returned {kind.__name__}, which has no form in JSON. Return a text, a dataclass or a model."
+            ) from None
         return replace_surrogates(str(value))

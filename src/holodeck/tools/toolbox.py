@@ -14,7 +14,7 @@ from holodeck.lib import log
 from holodeck.lib.call_errors import TOOL_ADDED
 from holodeck.lib.call_errors import TOOL_CHANGED as TOOL_CHANGED_TEXT
 from holodeck.models.content import BinaryContent
-from holodeck.models.events import MissingServer
+from holodeck.models.events import MissingServer, RunNoticed
 from holodeck.models.items import FunctionCall
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.arguments import ArgumentChecker
@@ -34,7 +34,7 @@ from holodeck.tools.executor import (
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader
 
-# New tools of a server that a refusal names: the model sees all of them among its tools.
+# New tools of a server that a refusal or a notice names: the model sees all of them among its tools.
 _MAX_NAMES = 10
 _NAME_REASSIGNED = (
     "The tool '{name}' was not run: its server is gone, or another server has the name now. "
@@ -62,6 +62,7 @@ class Toolbox:
         recorder: CallRecorder | None = None,
         approver: Approver | None = None,
         scope: Scope | None = None,
+        pipeline: CallPipeline | None = None,
     ) -> None:
         """`checker` is shared with other runs and closed by its owner.
 
@@ -69,9 +70,9 @@ class Toolbox:
         before any call of that turn is executed. `is_valid_call` is False for a call of a client function that the
         client could not read: its arguments are checked here, and the model gets an error. `recorder` records every
         call but those that read the rest of a long result, which stays inside this process. For `approver` and `scope`
-        see `CallPipeline`.
+        see `CallPipeline`. `pipeline`: the rules of the run that waits for this one, in place of all these.
         """
-        self.pipeline = CallPipeline(checker, approver=approver, recorder=recorder, scope=scope)
+        self.pipeline = pipeline or CallPipeline(checker, approver=approver, recorder=recorder, scope=scope)
         self._needs_approval = needs_approval
         self._is_valid_call = is_valid_call
         self._reader = reader
@@ -94,6 +95,8 @@ class Toolbox:
         """Names of tools that the model saw with another description or other parameters in this run."""
         self._added: dict[str, str] = {}
         """By name of a tool that its server did not have when it was first offered in this run: the server."""
+        self.notices: list[RunNoticed] = []
+        """Events that the log of the run gets before its next turn."""
         self.missing: dict[str, MissingServer] = {}
         """By name, the servers that were unavailable at any time during the run."""
 
@@ -134,6 +137,7 @@ class Toolbox:
         self._latest_specs = latest_specs = dict(self._latest_specs)
         known = set(targets.values())
         known_servers = {target[0] for target in known if target is not None and target[0]}
+        added, changed = list[str](), list[str]()
         for executor, offer in zip(self._executors, offers, strict=True):
             found = executor.find_offer(offer).targets
             for spec in offer:
@@ -148,13 +152,17 @@ class Toolbox:
                 if target is not None and target[0] in known_servers and target not in known:
                     log.warning("tools.added", tool=spec.name, server=target[0])
                     self._added[spec.name] = target[0]
+                    added.append(spec.name)
                 latest = latest_specs.setdefault(spec.name, spec)
                 if latest is not spec and latest != spec:
                     log.warning("tools.changed", tool=spec.name)
                     latest_specs[spec.name] = spec
                     self._changed.add(spec.name)
+                    changed.append(spec.name)
                 specs[spec.name] = spec
                 routes[spec.name] = executor
+        if added or changed:
+            self._add_notices(added, changed)
         # Tools that were offered before keep their places, so that the prompt grows at its end only.
         if self._offers:
             specs = {name: specs[name] for name in (*self._specs, *specs) if name in specs}
@@ -162,6 +170,19 @@ class Toolbox:
         # The tuple of the only executor with tools is the same for all runs: providers encode it once.
         offered = tuple(specs.values())
         self.offered = next((offer for offer in offers if isinstance(offer, tuple) and offer == offered), offered)
+
+    def _add_notices(self, added: Sequence[str], changed: Sequence[str]) -> None:
+        if added:
+            text = f"Since this run began, these tools are new: {_list_names(added)}."
+            self.notices.append(RunNoticed(code="tools_added", text=text, names=tuple(added)))
+        if changed:
+            text = f"Since this run began, these tools have changed: {_list_names(changed)}."
+            self.notices.append(RunNoticed(code="tools_changed", text=text, names=tuple(changed)))
+
+    def take_notices(self) -> list[RunNoticed]:
+        """Return the notices that were not taken yet."""
+        notices, self.notices = self.notices, []
+        return notices
 
     def close(self) -> None:
         """Delete the results stored for this run. May be called twice."""
@@ -234,10 +255,7 @@ class Toolbox:
         if name in self._changed:
             return TOOL_CHANGED_TEXT.format(tool=name)
         others = [each for each in self._list_added(name) if each != name]
-        more = f" and {len(others) - _MAX_NAMES} more" if len(others) > _MAX_NAMES else ""
-        return TOOL_ADDED.format(
-            tool=name, others=f", as well as {', '.join(others[:_MAX_NAMES])}{more}" if others else ""
-        )
+        return TOOL_ADDED.format(tool=name, others=f", as well as {_list_names(others)}" if others else "")
 
     def _list_added(self, name: str) -> list[str]:
         """Return the tools that the server of a new tool has added in this run, and that the model was not told of."""
@@ -290,3 +308,8 @@ class Toolbox:
 
 def _refuse_moved(name: str) -> Refusal:
     return Refusal(code=UNKNOWN_TOOL, text=_NAME_REASSIGNED.format(name=name))
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"

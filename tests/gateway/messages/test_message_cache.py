@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 from async_tests import async_test
+from gateway.messages.message_client import join_events, run_tools, stream_message
 from gateway.running_gateway import MODEL, run_gateway
 
-from holodeck.testing import PromptCache, ScriptedModel, say, spend
+from holodeck.testing import PromptCache, ScriptedModel, call, say, spend
 
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 LONG = "A rule for all cases. " * 100
@@ -58,3 +59,50 @@ async def test_marks_of_a_client_arrive_and_its_usage_says_what_they_did(tmp_pat
         code, answer = await gateway.send("POST", "/v1/messages", {**BODY, "system": LONG})
         assert (code, marks_of(gateway.model_requests[-1])) == (200, 2)
         assert answer["usage"]["cache_creation_input_tokens"] > 0
+
+
+def build_claude_code_body(messages: list[Any]) -> dict[str, Any]:
+    """A request in the form of Claude Code: two marks in `system`, one at the end of the newest message."""
+    mark = {"type": "ephemeral"}
+    *before, last = messages
+    *parts, end = last["content"]
+    return {
+        "model": MODEL,
+        "max_tokens": 32_000,
+        "stream": True,
+        "metadata": {"user_id": "user_1_account__session_2"},
+        "system": [
+            {"type": "text", "text": "You are a Claude agent.", "cache_control": mark},
+            {"type": "text", "text": LONG, "cache_control": mark},
+        ],
+        "tools": [
+            {"name": name, "description": LONG, "input_schema": {"type": "object", "properties": {}}}
+            for name in ("Bash", "Read", "Edit")
+        ],
+        "messages": [*before, {**last, "content": [*parts, {**end, "cache_control": mark}]}],
+    }
+
+
+@async_test(60)
+async def test_requests_in_the_form_of_claude_code_keep_their_three_marks_and_read_from_the_cache(
+    tmp_path: Path,
+) -> None:
+    cache = PromptCache(minimum=256)
+    model = ScriptedModel(call("Read", file_path="a"), call("Read", file_path="b"), say("Done."))
+    async with run_gateway(tmp_path, model, dialect="anthropic", prompt_cache=cache) as gateway:
+        messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Read both."}]}]
+        sent = []
+        while True:
+            sent.append(build_claude_code_body(messages))
+            message = join_events(await stream_message(gateway, sent[-1]))
+            if message["stop_reason"] != "tool_use":
+                break
+            messages += run_tools(message, {"Read": "A line of the file. " * 20})
+        arrived = gateway.model_requests
+    assert [marks_of(body) for body in arrived] == [3, 3, 3]
+    assert [body["system"] for body in arrived] == [body["system"] for body in sent]
+    assert [body["tools"] for body in arrived] == [body["tools"] for body in sent]
+    assert [body["messages"][-1]["content"][-1]["cache_control"] for body in arrived] == [{"type": "ephemeral"}] * 3
+    for before, usage in zip(cache.billed, cache.billed[1:], strict=False):
+        assert usage.cached_tokens == before.cached_tokens + before.cache_write_tokens
+        assert usage.cached_tokens > 0.8 * usage.input_tokens

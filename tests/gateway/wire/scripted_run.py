@@ -14,7 +14,7 @@ from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.parsed_input import SealedInput
 from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES

@@ -17,6 +17,7 @@ from holodeck.gateway.sealing import BrokenSealError, SealKeys
 from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
+from holodeck.gateway.wire.request.input import read_input, read_stored_items
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import (
@@ -155,3 +156,19 @@ def test_a_response_that_ended_early_can_be_continued() -> None:
     check_answered((*context, answer), pending=[waiting])
     with pytest.raises(BadRequestError, match="No tool call found"):
         check_answered((FunctionCallOutput(call_id="z", content=()),), pending=[])
+
+
+def test_a_conversation_is_read_as_it_was_sent() -> None:
+    sent = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Look:"}, {"type": "input_text", "text": ""}]},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA=="}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "A cat."}], "phase": "final_answer"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+    ]
+    first = read_input(sent)
+    stored = read_stored_items(first.wire_items)
+    assert encode_items(stored.items) == encode_items(first.items)
+    assert stored.wire_items == first.wire_items

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
+from holodeck.tools.mcp.transports.stdio import child_environment, withheld_variables
 
 OURS = {
     "PATH": "/usr/bin",

@@ -9,6 +9,7 @@ import {
   readDraft,
   SCOPE_AREAS,
   type CallerKey,
+  type KeyDraft,
   type KeyBody,
   type KeyProblem,
 } from "./key-types";
@@ -22,6 +23,12 @@ const LIMITS: readonly [string, string][] = [
   ["mcp_streams", "Streams of MCP clients"],
 ];
 const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools: "files.read_*", prompts: "files.*" };
+const ROLES: readonly [string, string][] = [
+  ["", "None: makes its own requests"],
+  ["viewer", "Viewer: sees usage, keys and metrics"],
+  ["metrics", "Metrics: reads /metrics, and nothing else"],
+  ["operator", "Operator: sees and changes everything on these screens"],
+];
 const PERIODS = ["hour", "day", "week", "month"];
 
 interface KeyFormProps {
@@ -38,9 +45,10 @@ export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
   const [isSending, setIsSending] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const first = useRef<HTMLInputElement>(null);
+  const firstOfKey = useRef<HTMLSelectElement>(null);
   useEffect(() => {
     const opener = document.activeElement;
-    first.current?.focus();
+    (first.current ?? firstOfKey.current)?.focus();
     return () => {
       if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
     };
@@ -61,25 +69,34 @@ export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
       aria-label={edited ? `Edit ${edited.name}` : "Create a key"}
       onSubmit={(event) => void submit(event)}
     >
-      {edited ? (
-        <h2>Edit {edited.name}</h2>
-      ) : (
-        <TextField
-          label="Name of the caller"
-          place="name"
+      {edited && <h2>Edit {edited.name}</h2>}
+      <div class="fields">
+        {!edited && (
+          <TextField
+            label="Name of the caller"
+            place="name"
+            problem={problem}
+            value={draft.name}
+            onInput={(name) => setDraft({ ...draft, name })}
+            inputRef={first}
+            isRequired
+          />
+        )}
+        <RoleField
+          role={draft.role}
+          onChange={(role) => setDraft({ ...draft, role })}
           problem={problem}
-          value={draft.name}
-          onInput={(name) => setDraft({ ...draft, name })}
-          inputRef={first}
-          isRequired
+          inputRef={edited ? firstOfKey : null}
         />
-      )}
-      <OperatorField
-        isChecked={draft.isOperator}
-        onChange={(isOperator) => setDraft({ ...draft, isOperator })}
-        problem={problem}
-        inputRef={edited ? first : null}
-      />
+        <TextField
+          label="Expires (empty: never)"
+          place="expires"
+          problem={problem}
+          value={draft.expires}
+          onInput={(expires) => setDraft({ ...draft, expires })}
+          type="datetime-local"
+        />
+      </div>
       <Group legend="May use (empty: everything; globs; ! in front denies)" place="allow" problem={problem}>
         {SCOPE_AREAS.map((area) => (
           <TextField
@@ -106,24 +123,7 @@ export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
           />
         ))}
       </Group>
-      <Group legend="Budget (empty: that for all)" place="budget" problem={problem}>
-        <TextField
-          label="Amount"
-          place="budget.amount"
-          problem={problem}
-          value={draft.amount}
-          onInput={(amount) => setDraft({ ...draft, amount })}
-          inputMode="decimal"
-        />
-        <label>
-          In each
-          <select value={draft.period} onChange={(event) => setDraft({ ...draft, period: event.currentTarget.value })}>
-            {PERIODS.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
-      </Group>
+      <BudgetGroup draft={draft} onChange={setDraft} problem={problem} />
       <p class="actions">
         <button type="submit" class="primary" disabled={isSending}>
           {edited ? "Save" : "Create"}
@@ -147,6 +147,7 @@ interface TextFieldProps extends PlaceProps {
   value: string;
   onInput: (text: string) => void;
   inputMode?: "numeric" | "decimal";
+  type?: "datetime-local";
   placeholder?: string;
   inputRef?: RefObject<HTMLInputElement | null>;
   isRequired?: boolean;
@@ -174,30 +175,63 @@ function TextField({ label, place, problem, value, onInput, inputRef, isRequired
   );
 }
 
-interface OperatorFieldProps {
-  isChecked: boolean;
-  onChange: (isChecked: boolean) => void;
+interface RoleFieldProps {
+  role: string;
+  onChange: (role: string) => void;
   problem: KeyProblem | null;
-  inputRef: RefObject<HTMLInputElement | null> | null;
+  inputRef: RefObject<HTMLSelectElement | null> | null;
 }
 
-function OperatorField({ isChecked, onChange, problem, inputRef }: OperatorFieldProps) {
+function RoleField({ role, onChange, problem, inputRef }: RoleFieldProps) {
   const id = useId();
-  const text = findText("admin", problem);
+  const text = findText("role", problem);
   return (
-    <>
-      <label class="check">
-        <input
-          {...(inputRef ? { ref: inputRef } : {})}
-          {...describe(id, text)}
-          type="checkbox"
-          checked={isChecked}
-          onChange={(event) => onChange(event.currentTarget.checked)}
-        />
-        Operator: may see and change everything on these screens
-      </label>
+    <div class="key-field">
+      <label for={id}>Role</label>
+      <select
+        {...(inputRef ? { ref: inputRef } : {})}
+        {...describe(id, text)}
+        id={id}
+        value={role}
+        onChange={(event) => onChange(event.currentTarget.value)}
+      >
+        {ROLES.map(([value, label]) => (
+          <option key={value} value={value}>
+            {label}
+          </option>
+        ))}
+      </select>
       <ProblemText id={id} text={text} />
-    </>
+    </div>
+  );
+}
+
+interface BudgetGroupProps {
+  draft: KeyDraft;
+  onChange: (draft: KeyDraft) => void;
+  problem: KeyProblem | null;
+}
+
+function BudgetGroup({ draft, onChange, problem }: BudgetGroupProps) {
+  return (
+    <Group legend="Budget (empty: that for all)" place="budget" problem={problem}>
+      <TextField
+        label="Amount"
+        place="budget.amount"
+        problem={problem}
+        value={draft.amount}
+        onInput={(amount) => onChange({ ...draft, amount })}
+        inputMode="decimal"
+      />
+      <label>
+        In each
+        <select value={draft.period} onChange={(event) => onChange({ ...draft, period: event.currentTarget.value })}>
+          {PERIODS.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
+      </label>
+    </Group>
   );
 }
 

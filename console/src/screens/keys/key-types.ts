@@ -16,29 +16,35 @@ export type ScopeArea = (typeof SCOPE_AREAS)[number];
 /** What a form for a key has. All texts, as they are typed. */
 export interface KeyDraft {
   name: string;
-  isOperator: boolean;
+  /** Empty: none. */
+  role: string;
   scope: Partial<Record<ScopeArea, string>>;
   limits: Partial<Record<string, string>>;
   amount: string;
   period: string;
+  /** In local time, as a field for date and time has it. */
+  expires: string;
 }
 
 export const EMPTY_DRAFT: KeyDraft = {
   name: "",
-  isOperator: false,
+  role: "",
   scope: {},
   limits: {},
   amount: "",
   period: "month",
+  expires: "",
 };
 
 /** What is sent to create or change a key. */
 export interface KeyBody {
   name: string;
-  admin?: boolean;
+  role?: string | null;
   allow?: CallerKey["allow"];
   limits?: Record<string, number | string> | null;
   budget?: { amount: number | string; period: string } | null;
+  expires?: string | null;
+  paused?: boolean;
 }
 
 /** A field that the gateway has refused, and why. */
@@ -53,10 +59,11 @@ export function buildBody(draft: KeyDraft): KeyBody {
   const limits = buildLimits(draft);
   return {
     name: draft.name.trim(),
-    ...(draft.isOperator ? { admin: true } : {}),
+    ...(draft.role ? { role: draft.role } : {}),
     ...(allow ? { allow } : {}),
     ...(limits ? { limits } : {}),
     ...(draft.amount.trim() ? { budget: buildBudget(draft) } : {}),
+    ...(draft.expires ? { expires: asTime(draft.expires) } : {}),
   };
 }
 
@@ -66,11 +73,12 @@ export function readDraft(key: CallerKey): KeyDraft {
   const limits = Object.entries(key.limits ?? {}).map(([name, value]) => [name, String(value ?? "")] as const);
   return {
     name: key.name,
-    isOperator: key.admin,
+    role: key.role ?? "",
     scope: Object.fromEntries(scope),
     limits: Object.fromEntries(limits),
     amount: key.budget ? String(key.budget.amount) : "",
     period: key.budget?.period ?? EMPTY_DRAFT.period,
+    expires: key.expires ? asLocalTime(new Date(key.expires)) : "",
   };
 }
 
@@ -80,10 +88,11 @@ export function buildChanges(key: CallerKey, draft: KeyDraft): KeyBody {
   const isBudgetTouched = draft.amount.trim() !== before.amount || (draft.amount && draft.period !== before.period);
   return {
     name: key.name,
-    ...(draft.isOperator === before.isOperator ? {} : { admin: draft.isOperator }),
+    ...(draft.role === before.role ? {} : { role: draft.role || null }),
     ...(isSame(before.scope, draft.scope) ? {} : { allow: buildScope(before, draft, key.allow ?? {}) }),
     ...(isSame(before.limits, draft.limits) ? {} : { limits: buildLimits(draft) }),
     ...(isBudgetTouched ? { budget: draft.amount.trim() ? buildBudget(draft) : null } : {}),
+    ...(draft.expires === before.expires ? {} : { expires: draft.expires ? asTime(draft.expires) : null }),
   };
 }
 
@@ -95,7 +104,7 @@ export function hasChanges(body: KeyBody): boolean {
 /** The part of the form that a refused field belongs to: `allow.models` for `allow.models[0]`. Empty: none. */
 export function findPlace(param: string): string {
   const [, group = "", name = ""] = /^(\w+)(?:\.(\w+))?/.exec(param) ?? [];
-  if (group === "name" || group === "admin") return group;
+  if (["name", "role", "expires"].includes(group)) return group;
   if (group === "budget") return name === "amount" ? param : group;
   if (group === "allow") return (SCOPE_AREAS as readonly string[]).includes(name) ? `${group}.${name}` : group;
   return group === "limits" ? [group, name].filter(Boolean).join(".") : "";
@@ -143,6 +152,18 @@ export function splitPatterns(text = ""): string[] {
 function asNumber(text: string): number | string {
   const value = Number(text);
   return Number.isFinite(value) ? value : text;
+}
+
+/** A local time as the API has it; the text where it is none, so that the gateway says what is wrong with it. */
+function asTime(text: string): string {
+  const time = new Date(text);
+  return Number.isNaN(time.getTime()) ? text : time.toISOString();
+}
+
+/** A time as a field for date and time has it. */
+function asLocalTime(time: Date): string {
+  const local = new Date(time.getTime() - time.getTimezoneOffset() * 60_000);
+  return Number.isNaN(local.getTime()) ? "" : local.toISOString().slice(0, 16);
 }
 
 /** What a key may use, in a line. */

@@ -1,4 +1,4 @@
-/** The keys of callers, for operators: made, changed, replaced and revoked in the gateway's file. */
+/** The keys of callers, for operators: made, changed, paused, replaced and revoked in the store of the gateways. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, fetchJSON } from "../../api/client";
 import type { List } from "../../api/types";
@@ -7,14 +7,15 @@ import { Failure } from "../../components/failure";
 import { asError, useResource } from "../../components/resource";
 import { KeyDialogs, type KeyAction } from "./key-dialogs";
 import { KeyForm } from "./key-form";
-import { KeyTable } from "./key-table";
+import { buildPath, FIRST_PAGE, KeyPages } from "./key-pages";
 import { findPlace, hasChanges, type CallerKey, type KeyBody, type KeyProblem, type NewKey } from "./key-types";
 
 /** What the form is open for: a new key, or the key of this name. */
 type Editing = { kind: "new" } | { kind: "key"; key: CallerKey };
 
 export function KeysScreen() {
-  const keys = useResource<List<CallerKey>>("v1/keys");
+  const [place, setPlace] = useState(FIRST_PAGE);
+  const keys = useResource<List<CallerKey>>(buildPath(place), place.text);
   const [editing, setEditing] = useState<Editing | null>(null);
   const [made, setMade] = useState<NewKey | null>(null);
   const [action, setAction] = useState<KeyAction | null>(null);
@@ -64,6 +65,11 @@ export function KeysScreen() {
       setDone(`${body.name} is changed, from its next request on.`);
     }
   };
+  const pause = async (key: CallerKey) => {
+    const body = { name: key.name, paused: !key.paused };
+    if (await change("v1/keys/update", { body }))
+      setDone(`${key.name} is ${body.paused ? "paused" : "accepted again"}.`);
+  };
   const confirm = async (confirmed: KeyAction, graceSeconds: number) => {
     setAction(null);
     const { name } = confirmed.key;
@@ -101,7 +107,14 @@ export function KeysScreen() {
         />
       )}
       {keys.value && (
-        <KeyTable keys={keys.value.data} onAction={setAction} onEdit={(key) => open({ kind: "key", key })} />
+        <KeyPages
+          page={keys.value}
+          place={place}
+          onTurn={setPlace}
+          onAction={setAction}
+          onEdit={(key) => open({ kind: "key", key })}
+          onPause={(key) => void pause(key)}
+        />
       )}
       <KeyDialogs
         action={action}

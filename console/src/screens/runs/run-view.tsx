@@ -4,6 +4,7 @@ import { useCallback, useEffect } from "preact/hooks";
 import { fetchJSON } from "../../api/client";
 import { isFinished } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
+import { asError } from "../../components/resource";
 import { formatCount, formatSeconds, formatShare, formatTime } from "../../components/format";
 import { buildHash } from "../../shell/route";
 import { usePolling } from "../../components/polling";
@@ -89,6 +90,26 @@ function RunView({ id, whole, onLength }: RunViewProps) {
   );
 }
 
+/** Ends a run that goes on. The next reading of the run shows how it ended. */
+function CancelRun({ id }: { id: string }) {
+  const failure = useSignal("");
+  const cancel = async () => {
+    try {
+      await fetchJSON(`v1/runs/${encodeURIComponent(id)}/cancel`, { method: "POST", body: {} });
+    } catch (error) {
+      failure.value = asError(error).message;
+    }
+  };
+  return (
+    <p class="actions" aria-live="polite">
+      <button type="button" onClick={() => void cancel()}>
+        Cancel this run
+      </button>{" "}
+      {failure.value}
+    </p>
+  );
+}
+
 function RunHead({ run }: { run: Run }) {
   const facts: [string, string][] = [
     ["Model", run.model],
@@ -101,6 +122,7 @@ function RunHead({ run }: { run: Run }) {
     ["Tokens in", formatCount(run.usage.input_tokens)],
     ["Cached", formatShare(run.usage.cached_tokens, run.usage.input_tokens)],
     ["Tokens out", formatCount(run.usage.output_tokens)],
+    ...(run.usage.estimated_tokens ? [["Estimated", formatCount(run.usage.estimated_tokens)] as [string, string]] : []),
     ...(run.cost === null ? [] : [["Cost", String(run.cost)] as [string, string]]),
   ];
   return (
@@ -117,6 +139,7 @@ function RunHead({ run }: { run: Run }) {
           </>
         )}
       </p>
+      {!isFinished(run.status) && <CancelRun id={run.id} />}
       {run.error?.message && <p class="alert">{run.error.message}</p>}
       <dl class="facts">
         {facts.map(([name, value]) => (

@@ -182,6 +182,7 @@ export interface Total {
   input_tokens: number;
   cached_tokens: number;
   output_tokens: number;
+  estimated_tokens: number;
   tool_calls: number;
   cost: number | null;
 }
@@ -199,6 +200,7 @@ export function listTotals(rows: readonly UsageRow[], group: Group | null): Tota
       input_tokens: before.input_tokens + row.input_tokens,
       cached_tokens: before.cached_tokens + row.cached_tokens,
       output_tokens: before.output_tokens + row.output_tokens,
+      estimated_tokens: before.estimated_tokens + row.estimated_tokens,
       tool_calls: before.tool_calls + row.tool_calls,
       cost: row.cost === null ? before.cost : (before.cost ?? 0) + row.cost,
     });
@@ -214,6 +216,7 @@ export function emptyTotal(name: string): Total {
     input_tokens: 0,
     cached_tokens: 0,
     output_tokens: 0,
+    estimated_tokens: 0,
     tool_calls: 0,
     cost: null,
   };

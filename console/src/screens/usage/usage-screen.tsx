@@ -105,6 +105,8 @@ function Sums({ total = emptyTotal("") }: { total?: ReturnType<typeof emptyTotal
     ["Tokens in", formatCount(total.input_tokens)],
     ["Cached", formatShare(total.cached_tokens, total.input_tokens)],
     ["Tokens out", formatCount(total.output_tokens)],
+    // Of answers that were cut, whose provider has told nothing.
+    ...(total.estimated_tokens ? [["Estimated", formatCount(total.estimated_tokens)] as [string, string]] : []),
     ["Tool calls", formatCount(total.tool_calls)],
     ["Cost", total.cost === null ? "no prices" : formatCost(total.cost)],
   ];

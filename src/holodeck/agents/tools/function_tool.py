@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function = function
         self._callable, own_name = to_named_callable(function)
-        self.name = _check_name(own_name if name is None else name, function)
+        self.name = check_tool_name(own_name if name is None else name, function)
         self.timeout = timeout
         if not timeout > 0:
             raise ConfigError(f"The 'timeout' of the tool '{self.name}' must be more than 0 seconds.")
@@ -125,7 +125,8 @@ class Tool(Generic[P, R]):
         return await execute_function(call, self._callable, arguments, limit=self.timeout)
 
 
-def _check_name(name: str, function: object) -> str:
+def check_tool_name(name: str, function: object) -> str:
+    """Return the name of a tool. Raises `ConfigError` for one that models do not accept."""
     if not name:
         raise ConfigError("A lambda has no name: give it one with tool(name=...), or write a function.")
     if not _NAME.fullmatch(name):

@@ -12,26 +12,36 @@ last of them. A connection that is lost is replaced on the next use.
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import Unpack
 
-from holodeck.agents.event_loops import SharedInstance, run_in_background
+from holodeck.agents.event_loops import SharedInstance, close_in_background, run_in_background
 from holodeck.agents.tools.server_options import (
     RemoteOptions,
     ServerCallbacks,
     ServerOptions,
     StdioOptions,
+    build_in_memory_server,
     build_server,
     to_auth,
 )
 from holodeck.config.server_names import name_for, name_for_command
-from holodeck.lib.errors import ConfigError, MCPConfigError, MCPError, MCPToolError
+from holodeck.lib.errors import (
+    ConfigError,
+    MCPConfigError,
+    MCPError,
+    MCPToolError,
+    MissingTransportFieldError,
+    Problem,
+)
 from holodeck.lib.record import record
 from holodeck.models.auth import Auth
 from holodeck.models.tool import MCPTool
@@ -81,7 +91,7 @@ class MCPServer:
     """
 
     def __init__(self, definition: LoadedTool, callbacks: ServerCallbacks | None = None) -> None:
-        """Take a definition. Not for programs, which use `stdio`, `http`, `sse`, `websocket` or `from_file`."""
+        """Take a definition. Not for programs, which use `stdio`, `http`, `in_memory` or `from_file`."""
         if not isinstance(definition.tool, MCPTool):
             raise ConfigError(f"'{definition.tool.name}' is not an MCP server")
         self.definition = definition
@@ -101,12 +111,18 @@ class MCPServer:
     ) -> Self:
         """Define a server that is a program on this machine: `MCPServer.stdio("npx", "-y", "some-server")`.
 
-        The program gets only the variables of `env` and a few common ones. It is ended with the last block that uses
-        it, with this program, and also when this program is killed. Raises `MCPConfigError`.
+        A Python file, as in `MCPServer.stdio("server.py")`, is run by the Python of this program. The server gets only
+        the variables of `env` and a few common ones. It is ended with the last block that uses it, with this program,
+        and also when this program is killed. Raises `MCPConfigError`.
         """
         folder = Path.cwd() if cwd is None else Path(cwd).expanduser().absolute()
+        own_name = name_for_command([command, *args])
+        if command.endswith(".py") and shutil.which(command) is None:
+            if not (folder / command).is_file():
+                raise MCPConfigError(f"There is no file '{command}' in {folder}, which MCPServer.stdio should run.")
+            own_name, args, command = name_for(Path(command).stem), (command, *args), sys.executable
         entry = {
-            "name": name or name_for_command([command, *args]),
+            "name": name or own_name,
             "command": command,
             "args": list(args),
             "env": dict(env or {}),
@@ -160,6 +176,22 @@ class MCPServer:
         return cls._build_remote("websocket", url, name, headers, auth, options)
 
     @classmethod
+    def in_memory(cls, server: object, *, name: str | None = None, **options: Unpack[ServerOptions]) -> Self:
+        """Define a server that is an object of this program: an `MCPServer`, `FastMCP` or `Server` of package `mcp`.
+
+        It runs in the event loop of its user, without a process and a network: once for each event loop that uses it,
+        from the first use to the last. `name`: absent, its own. Raises `MCPConfigError` for another object.
+        """
+        from holodeck.config.tool_list import LoadedTool
+        from holodeck.tools.mcp.transports.in_memory import require_server
+
+        require_server(server)
+        own_name = getattr(server, "name", None)
+        chosen = name or name_for(own_name if isinstance(own_name, str) else "server")
+        tool, callbacks = build_in_memory_server(chosen, server, options)
+        return cls(LoadedTool(tool=tool, written={}, file="the program", folder=Path.cwd()), callbacks)
+
+    @classmethod
     def from_file(
         cls,
         path: str | os.PathLike[str],
@@ -186,6 +218,21 @@ class MCPServer:
             listed = ", ".join(f"'{each}'" for each in names) or "none"
             raise ConfigError(f"{os.fspath(path)} {missing}. Its servers: {listed}.")
         return cls(found[chosen])
+
+    @classmethod
+    def from_dict(cls, servers: Mapping[str, Any], *, cwd: str | os.PathLike[str] | None = None) -> list[Self]:
+        """Define the servers of a dictionary, in the form of `mcp.json`: `{"mcpServers": {"time": {"command": ...}}}`.
+
+        The names alone, without `mcpServers` around them, do as well. References such as `${API_KEY}` are variables of
+        this process. `cwd`: the folder in which relative paths start. Raises `ConfigError` with every problem.
+        """
+        from holodeck.runtime import read_server_dictionary
+
+        loaded = read_server_dictionary(servers, Path.cwd() if cwd is None else Path(cwd).expanduser().absolute())
+        problems = [_leave_file_out(problem) for found in loaded.refused.values() for problem in found]
+        if problems:
+            raise ConfigError.of(problems)
+        return [cls(each) for each in loaded.tools if isinstance(each.tool, MCPTool)]
 
     @classmethod
     def _build_remote(
@@ -221,6 +268,9 @@ class MCPServer:
     def name(self) -> str:
         """Name of the server, in logs and errors."""
         return self.tool.name
+
+    def __repr__(self) -> str:
+        return f"MCPServer(name={self.name!r}, transport={str(self.tool.transport)!r})"
 
     @property
     def callback_names(self) -> list[str]:
@@ -344,7 +394,7 @@ class MCPServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        run_in_background(self.__aexit__(kind, error, traceback))
+        close_in_background(self.__aexit__(kind, error, traceback))
 
     def _lend(self, agent: Callbacks) -> MCPPlugin:
         """Return the connection of this event loop, for an agent with these callbacks. `_take_back` must follow."""
@@ -377,6 +427,13 @@ class MCPServer:
 
 async def _close_connection(connection: _Connection) -> None:
     await connection.plugin.close()
+
+
+def _leave_file_out(problem: Problem) -> Problem:
+    """Return a problem of a dictionary, which has no lines, and whose author has not written YAML."""
+    is_incomplete = problem.kind is MissingTransportFieldError
+    fix = "Give the server a 'command' with its 'args', or a 'url'." if is_incomplete else problem.fix
+    return replace(problem, file="", line=None, column=None, fix=fix)
 
 
 def _require_success(result: MCPToolResult) -> MCPToolResult:

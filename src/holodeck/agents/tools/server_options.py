@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pydantic
 from typing_extensions import TypedDict
@@ -15,11 +15,13 @@ from holodeck.agents.models import describe_problems
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.record import record
 from holodeck.models.auth import Auth, BearerAuth
-from holodeck.models.tool import Approval, MCPTool, Sandbox
+from holodeck.models.tool import Approval, InMemoryTool, MCPTool, Sandbox
 from holodeck.models.tool_rules import CommandRule
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.protocol.server_requests import Callbacks, Handler
+
+AnyMCPTool = TypeVar("AnyMCPTool", bound=MCPTool)
 
 
 @record
@@ -144,6 +146,29 @@ def build_server(
 
     `entry`: the keys of its transport. `allowed`: the options that it may have. `folder`: relative paths start there.
     """
+    definition, callbacks = _validate(entry, options, allowed, folder, MCPTool)
+    limits = definition.sandbox_limits
+    if limits is None:
+        return definition, callbacks
+    paths = {key: _to_absolute_paths(getattr(limits, key), folder) for key in ("read", "write")}
+    return definition.model_copy(update={"sandbox": limits.model_copy(update=paths)}), callbacks
+
+
+def build_in_memory_server(
+    name: str, server_object: object, options: Mapping[str, Any]
+) -> tuple[InMemoryTool, ServerCallbacks]:
+    """Do as `build_server` does, for a server that is an object of the program."""
+    entry = {"name": name, "server_object": server_object}
+    return _validate(entry, options, ServerOptions, Path.cwd(), InMemoryTool)
+
+
+def _validate(
+    entry: Mapping[str, Any],
+    options: Mapping[str, Any],
+    allowed: type[ServerOptions],
+    folder: Path,
+    kind: type[AnyMCPTool],
+) -> tuple[AnyMCPTool, ServerCallbacks]:
     name = entry["name"]
     known = allowed.__annotations__
     for key in options:
@@ -157,15 +182,11 @@ def build_server(
         further["sampling"] = "allow"
     written = {key: value for key, value in {**entry, **further}.items() if value is not None}
     try:
-        definition = MCPTool.model_validate(CommandRule(allows_all=True).apply({"type": "mcp", **written}))
+        definition = kind.model_validate(CommandRule(allows_all=True).apply({"type": "mcp", **written}))
     except pydantic.ValidationError as error:
         problems = describe_problems(error, {"tools": [{"type": "mcp", **written}]}, at=("tools", 0))
         raise MCPConfigError(f"The MCP server '{name}' is defined wrongly: {problems}") from None
-    limits = definition.sandbox_limits
-    if limits is None:
-        return definition, callbacks
-    paths = {key: _to_absolute_paths(getattr(limits, key), folder) for key in ("read", "write")}
-    return definition.model_copy(update={"sandbox": limits.model_copy(update=paths)}), callbacks
+    return definition, callbacks
 
 
 def to_auth(auth: str | Auth | Mapping[str, Any] | None) -> Auth | Mapping[str, Any] | None:

@@ -79,8 +79,9 @@ class ChatHistory:
 
 
 def describe_session(session: Session) -> str:
-    """Return a sentence that says where a stored session is."""
-    return f"The conversation is stored as the session '{session.id}' in {session.path}"
+    """Return a sentence that says where a session is stored, or will be with its first answer."""
+    verb = "is" if session.items else "will be"
+    return f"The conversation {verb} stored as the session '{session.id}' in {session.path}"
 
 
 def save_transcript(name: str, items: Sequence[Item], file: str) -> Path:

@@ -7,15 +7,17 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holodeck.cli.output.stdin import read_available
 from holodeck.lib.errors import ExecutionError
+from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.limits import MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import create_private_file, make_private_folder
 
 if TYPE_CHECKING:
+    from prompt_toolkit.application import Application
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
@@ -61,7 +63,7 @@ class EditorReader:
     """Line editor with completion of the first word and a history that is stored in a file.
 
     `names` are completed after `mark`, with which commands begin. `history`: the name of the file. `suggestions`: what
-    follows the first word, in a menu.
+    follows the first word, in a menu. `status`: what happens meanwhile, at the right end of the line while it is typed.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class EditorReader:
         mark: str = "/",
         history: str = "chat_history",
         suggestions: LineSuggestions | None = None,
+        status: Callable[[], str] | None = None,
     ) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.application import get_app
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.shortcuts import CompleteStyle
 
@@ -88,6 +92,8 @@ class EditorReader:
             complete_style=CompleteStyle.READLINE_LIKE if suggestions is None else CompleteStyle.COLUMN,
             key_bindings=_build_key_bindings() if suggestions is None else _build_completion_keys(complete_name),
             enable_open_in_editor=False,
+            # A line that was entered stays on the screen without it.
+            rprompt=None if status is None else lambda: "" if get_app().is_done else status(),
         )
         self._questions: PromptSession[str] = PromptSession(key_bindings=_build_key_bindings())
 
@@ -95,16 +101,30 @@ class EditorReader:
     def _text_before_cursor(self) -> str:
         return self._session.default_buffer.document.text_before_cursor
 
+    def redraw(self) -> None:
+        """Show the status as it is now, if a line is being typed."""
+        if self._session.app.is_running:
+            self._session.app.invalidate()
+
+    def interrupt(self) -> bool:
+        """Do what Ctrl-C does to the line that is typed. Returns False if none is."""
+        app = self._session.app
+        if not app.is_running or app.is_done:
+            return False
+        _interrupt_line(app)
+        return True
+
     async def read_line(self) -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         # Notices about servers are printed above the line that is being edited.
         with patch_stdout(raw=True):
-            return await self._session.prompt_async(self._prompt, handle_sigint=False)
+            # Bytes that are no UTF-8 arrive as surrogates.
+            return replace_surrogates(await self._session.prompt_async(self._prompt, handle_sigint=False))
 
     async def ask(self, prompt: str) -> str | None:
         try:
-            return await self._questions.prompt_async(prompt, handle_sigint=False)
+            return replace_surrogates(await self._questions.prompt_async(prompt, handle_sigint=False))
         except (EOFError, KeyboardInterrupt):
             return None
 
@@ -156,16 +176,20 @@ def _build_key_bindings() -> KeyBindings:
 
     @keys.add("c-c")
     def _(event: KeyPressEvent) -> None:
-        if event.current_buffer.text:
-            event.current_buffer.reset()
-        else:
-            event.app.exit(exception=KeyboardInterrupt())
+        _interrupt_line(event.app)
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
     return keys
+
+
+def _interrupt_line(app: Application[Any]) -> None:
+    if app.current_buffer.text:
+        app.current_buffer.reset()
+    else:
+        app.exit(exception=KeyboardInterrupt())
 
 
 def _build_completion_keys(complete_name: Callable[[str], Sequence[Suggestion]]) -> KeyBindings:

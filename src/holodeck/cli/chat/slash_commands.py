@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 import re
 import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from holodeck.cli.chat.history import ChatHistory, describe_session, save_transcript
-from holodeck.cli.chat.resource_mentions import attachable_servers
+from holodeck.cli.chat.mentions import attachable_servers
 from holodeck.cli.output.server_notices import ServerNotices
 from holodeck.cli.output.terminal import Screen
-from holodeck.lib.errors import HoloDeckError, MCPError
+from holodeck.cli.terminal_agent import describe_model, find_model
+from holodeck.config.agent_loader import LoadedAgent
+from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 from holodeck.lib.record import record
 from holodeck.models.items import Message
-from holodeck.models.tool import FunctionTool
+from holodeck.models.tool import AgentTool, FunctionTool
+from holodeck.runtime import open_model
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
@@ -47,8 +53,15 @@ class SlashCommands:
     """Runs lines that begin with a slash. A prompt returns messages, which the chat then sends to the model."""
 
     def __init__(
-        self, agent: AgentRunner, history: ChatHistory, screen: Screen, notices: ServerNotices, ask: AskLine
+        self,
+        loaded: LoadedAgent,
+        agent: AgentRunner,
+        history: ChatHistory,
+        screen: Screen,
+        notices: ServerNotices,
+        ask: AskLine,
     ) -> None:
+        self._loaded = loaded
         self._agent = agent
         self._history = history
         self._screen = screen
@@ -63,6 +76,11 @@ class SlashCommands:
                 usage="", help="List the resources that @SERVER:URI attaches.", run=self._list_resources
             ),
             "servers": _Command(usage="", help="Show the state of the servers.", run=self._list_servers),
+            "model": _Command(
+                usage="[MODEL]",
+                help="Show the model, or ask another one from now on: provider:name, or one of your models.",
+                run=self._change_model,
+            ),
             "reset": _Command(usage="", help="Forget the conversation and start a new one.", run=self._reset),
             "save": _Command(usage="[FILE]", help="Write the conversation to a new Markdown file.", run=self._save),
             "session": _Command(
@@ -92,6 +110,7 @@ class SlashCommands:
     async def _show_help(self, _: str) -> None:
         rows = [(f"/{name} {command.usage}".rstrip(), command.help) for name, command in self._table.items()]
         rows.append(("/PROMPT [ARGUMENTS]", "Ask with a prompt of a server; arguments in order or as key=value."))
+        rows.append(("@FILE", "In a question: attach an image or a text file, such as @notes.md or @./chart.png."))
         rows.append(("@SERVER:URI", "In a question: attach a resource of a server with 'load_resources: true'."))
         self._screen.table(("Command", "What it does"), rows)
 
@@ -102,8 +121,8 @@ class SlashCommands:
             server = route.server.name if route is not None else ""
             rows.append((spec.name, server, one_line(spec.description, MAX_DESCRIPTION_SHOWN)))
         for tool in self._agent.config.tools:
-            if isinstance(tool, FunctionTool):
-                rows.append((tool.name, "(function)", one_line(tool.description or "", MAX_DESCRIPTION_SHOWN)))
+            if isinstance(tool, FunctionTool | AgentTool):
+                rows.append((tool.name, f"({tool.type})", one_line(tool.description or "", MAX_DESCRIPTION_SHOWN)))
         if rows:
             self._screen.table(("Tool", "Server", "What it does"), rows)
         else:
@@ -153,6 +172,18 @@ class SlashCommands:
         protocol = f"{server.era} {server.protocol_version}" if server.era is not None else "-"
         last = one_line(self._notices.last_errors.get(server.name, "-"), MAX_DESCRIPTION_SHOWN)
         return (server.name, _state_text(server), protocol, tools, prompts, last)
+
+    async def _change_model(self, text: str) -> None:
+        if text:
+            try:
+                model = find_model(self._loaded, text)
+            except click.UsageError as error:
+                raise ConfigError(error.message) from None
+            # A model that cannot be built is an error, and the chat goes on with the one that it has.
+            await self._agent.use_model(model, open_model(model, os.environ))
+        settings = self._agent.config.model
+        where = f" at {settings.endpoint}" if settings.endpoint else ""
+        self._screen.note(f"The model is {describe_model(settings)}{where}.", always=True)
 
     async def _reset(self, _: str) -> None:
         self._history.reset()

@@ -1,4 +1,4 @@
-"""Suggestions for the end of a line that is being typed in a chat: arguments of prompts, and resources.
+"""Suggestions for the end of a line that is being typed in a chat: arguments of prompts, resources and files.
 
 Servers are asked with a short limit, and one that is slow or fails has no suggestions. What a server suggests is left
 out if it has characters that a line cannot show, so that none of them gets into a message unseen.
@@ -7,14 +7,17 @@ out if it has characters that a line cannot show, so that none of them gets into
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shlex
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from holodeck.cli.chat.line_reader import Suggestion
-from holodeck.cli.chat.resource_mentions import attachable_servers
+from holodeck.cli.chat.mentions import attachable_servers
 from holodeck.lib.errors import MCPError
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
@@ -27,10 +30,12 @@ if TYPE_CHECKING:
 
 # Seconds for the answer of a server. A later one would come for a line that has changed since.
 SUGGESTION_TIMEOUT = 2.0
+# Entries of a folder that are looked at for files to suggest.
+MAX_LISTED_FILES = 10_000
 # Suggestions for one line; a person types on instead of reading more.
 MAX_SUGGESTIONS = 100
 
-_MENTION_START = re.compile(r"""(?:^|(?<=[\s(\["']))@(?:([A-Za-z][A-Za-z0-9_-]*:)"([^"\n]*)|([^\s"]*))$""")
+_MENTION_START = re.compile(r"""(?:^|(?<=[\s(\["']))@(?:([A-Za-z][A-Za-z0-9_-]*:)?"([^"\n]*)|([^\s"]*))$""")
 _LAST_WORD = re.compile(r"\S*$")
 
 T = TypeVar("T")
@@ -51,8 +56,9 @@ class Suggestions:
         """Return what the text before the cursor can become. Servers may be asked, for a short time."""
         mention = _MENTION_START.search(text)
         if mention is not None:
-            typed = f"{mention[1]}{mention[2]}" if mention[1] else mention[3]
-            replaced = len(typed) + (1 if mention[1] else 0)
+            is_quoted = mention[3] is None
+            typed = f"{mention[1] or ''}{mention[2]}" if is_quoted else mention[3]
+            replaced = len(typed) + is_quoted
             found = await self._complete_mention(typed)
             return [
                 Suggestion(text=_quote_mention(each.text), replaced=replaced, about=each.about)
@@ -64,7 +70,10 @@ class Suggestions:
 
     async def _complete_mention(self, typed: str) -> list[Suggestion]:
         servers = attachable_servers(self._agent)
-        found = await asyncio.gather(*(_suggest_resources(server, typed) for server in servers.values()))
+        found = await asyncio.gather(
+            *(_suggest_resources(server, typed) for server in servers.values()),
+            _wait_shortly(asyncio.to_thread(_suggest_files, typed), []),
+        )
         ranked = sorted((entry for entries in found for entry in entries), key=lambda entry: entry[0])
         return [suggestion for _, suggestion in ranked]
 
@@ -90,6 +99,23 @@ class Suggestions:
             prompt.server, {"type": "ref/prompt", "name": prompt.info.name}, argument, value.strip("'\""), given
         )
         return [Suggestion(text=shlex.quote(each), replaced=len(value)) for each in values]
+
+
+def _suggest_files(typed: str) -> list[tuple[int, Suggestion]]:
+    """Return the files and folders in the folder that is typed, with their ranks. Hidden ones only after a dot."""
+    folder, slash, name = typed.rpartition("/")
+    ranked: list[tuple[int, Suggestion]] = []
+    try:
+        with os.scandir(Path(folder + slash or ".").expanduser()) as entries:
+            for entry in sorted(islice(entries, MAX_LISTED_FILES), key=lambda entry: entry.name):
+                rank = rank_match(name, (entry.name,))
+                if rank is None or not _is_plain(entry.name) or (entry.name[0] == "." and not name.startswith(".")):
+                    continue
+                path = f"{folder}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
+                ranked.append((rank, Suggestion(text=path, replaced=0, about="folder" if entry.is_dir() else "file")))
+    except (OSError, RuntimeError, ValueError):
+        return []
+    return ranked
 
 
 async def _suggest_resources(server: MCPPlugin, typed: str) -> list[tuple[int, Suggestion]]:
@@ -186,7 +212,9 @@ def _read_pairs(text: str, names: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 def _quote_mention(mention: str) -> str:
     server, _, uri = mention.partition(":")
-    return f'{server}:"{uri}"' if re.search(r"\s", uri) else mention
+    if not re.search(r"\s", mention):
+        return mention
+    return f'{server}:"{uri}"' if uri else f'"{mention}"'
 
 
 def _is_plain(text: str) -> bool:

@@ -147,13 +147,13 @@ def _show_page(page: Page) -> None:
         click.echo(page.text, nl=False)
         return
     from rich.console import Console
-    from rich.markdown import Markdown
 
+    from holodeck.cli.output.markdown import FinishedBlock
     from holodeck.cli.output.stdout_guard import can_use_colours
 
     console = Console(highlight=False, emoji=False, no_color=not can_use_colours())
     with console.capture() as capture:
-        console.print(Markdown(_name_topics(page), hyperlinks=False, code_theme="ansi_dark"))
+        console.print(FinishedBlock(_name_topics(page)), crop=False)
     if capture.get().count("\n") < console.height:
         click.echo(capture.get(), nl=False)
     else:

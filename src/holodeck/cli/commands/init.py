@@ -13,14 +13,16 @@ from urllib.parse import urlsplit
 
 import click
 
+from holodeck.cli.ask_model import ModelChoice, ask_model, parse_model
 from holodeck.config.actions import list_actions
-from holodeck.config.env_loader import PlaceholderVariables
+from holodeck.config.env_loader import PlaceholderVariables, load_env_file
 from holodeck.config.json_schema import schema_text
 from holodeck.config.server_names import name_for
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
-from holodeck.models.llm import PROVIDER_SPECS, Provider
+from holodeck.lib.system.files import replace_file
+from holodeck.models.provider import PROVIDER_SPECS, Provider
 from holodeck.models.tool_rules import SCOPED_NPM_NAME
 from holodeck.runtime import read_agent
 from holodeck.trust import open_trust_store, save_trust
@@ -38,19 +40,20 @@ class ServerTemplate:
 
 
 def _npm_template(name: str, package: str, description: str, comment: str, *more: str) -> ServerTemplate:
-    lines = (f"description: {description}", f'server: "{package}"', "command: npx", f'args: ["-y", "{package}"]', *more)
+    lines = (f"description: {description}", "command: npx", f'args: ["-y", "{package}"]', *more)
     return ServerTemplate(name=name, comment=comment, lines=lines)
 
 
 def _pypi_template(name: str, package: str, description: str, comment: str, *more: str) -> ServerTemplate:
-    lines = (f"description: {description}", f"server: {package}", "command: uvx", f'args: ["{package}"]', *more)
+    lines = (f"description: {description}", "command: uvx", f'args: ["{package}"]', *more)
     return ServerTemplate(name=name, comment=comment, lines=lines)
 
 
+# With fixed versions, so that the same server is started each time.
 KNOWN_SERVERS: dict[str, ServerTemplate] = {
     "files": _npm_template(
         "files",
-        "@modelcontextprotocol/server-filesystem",
+        "@modelcontextprotocol/server-filesystem@2026.8.31",
         "Read and write the files in the data folder",
         "An npm package, started with npx. It may touch only the folders listed here.",
         "config:",
@@ -59,7 +62,7 @@ KNOWN_SERVERS: dict[str, ServerTemplate] = {
     ),
     "memory": _npm_template(
         "memory",
-        "@modelcontextprotocol/server-memory",
+        "@modelcontextprotocol/server-memory@2026.8.31",
         "Remember facts between conversations",
         "A knowledge graph, kept in a file beside this one.",
         "env:",
@@ -67,18 +70,18 @@ KNOWN_SERVERS: dict[str, ServerTemplate] = {
     ),
     "everything": _npm_template(
         "everything",
-        "@modelcontextprotocol/server-everything",
+        "@modelcontextprotocol/server-everything@2026.8.31",
         "Try every feature of MCP",
         "The reference server: one tool for each thing that MCP can do.",
     ),
     "time": _pypi_template(
-        "time", "mcp-server-time", "Tell the time in any time zone", "A PyPI package, started with uvx."
+        "time", "mcp-server-time==2026.10.19", "Tell the time in any time zone", "A PyPI package, started with uvx."
     ),
     "git": _pypi_template(
-        "git", "mcp-server-git", "Read and change git repositories", "A PyPI package, started with uvx."
+        "git", "mcp-server-git==2026.10.19", "Read and change git repositories", "A PyPI package, started with uvx."
     ),
     "fetch": _pypi_template(
-        "fetch", "mcp-server-fetch", "Fetch web pages as text", "It reaches the web: mind what it finds."
+        "fetch", "mcp-server-fetch==2026.10.24", "Fetch web pages as text", "It reaches the web: mind what it finds."
     ),
 }
 
@@ -97,8 +100,7 @@ def require_template(text: str) -> ServerTemplate:
         forms = "npx:PACKAGE, uvx:PACKAGE, docker:IMAGE, @scope/package or an https:// URL"
         raise click.BadParameter(f"'{text}' is not one of {known}; other servers are given as {forms}")
     args = {"npx": f'["-y", "{package}"]', "uvx": f'["{package}"]', "docker": f'["run", "--rm", "-i", "{package}"]'}
-    lines = ("description: Say what the agent should use it for", f'server: "{package}"', f"command: {runner}")
-    return ServerTemplate(name=name_for(package), comment="", lines=(*lines, f"args: {args[runner]}"))
+    return ServerTemplate(name=name_for(package), comment="", lines=(f"command: {runner}", f"args: {args[runner]}"))
 
 
 def _remote_template(url: str) -> ServerTemplate:
@@ -108,7 +110,7 @@ def _remote_template(url: str) -> ServerTemplate:
     if not host:
         raise click.BadParameter("the URL has no host")
     transport = "sse" if url.rstrip("/").endswith("/sse") else "http"
-    lines = ("description: Say what the agent should use it for", f"transport: {transport}", f'url: "{url}"')
+    lines = (f"transport: {transport}", f'url: "{url}"')
     comment = 'A server somewhere else. Most want a token: headers: {Authorization: "Bearer ${NAME}"}'
     return ServerTemplate(name=name_for(host), comment=comment, lines=lines)
 
@@ -169,9 +171,7 @@ This file is here so that the agent has something to read.
 """
 
 
-def agent_yaml(
-    name: str, description: str, provider: Provider, model: str | None, servers: Sequence[ServerTemplate]
-) -> str:
+def agent_yaml(name: str, description: str, model: ModelChoice, servers: Sequence[ServerTemplate]) -> str:
     """Return the agent file of a new project."""
     parts = [
         f"# yaml-language-server: $schema={SCHEMA_FILE}",
@@ -181,7 +181,7 @@ def agent_yaml(
         f"name: {_quote_yaml(name)}",
         f"description: {_quote_yaml(description)}",
         "",
-        *_model_lines(provider, model),
+        *_model_lines(model),
         "",
         "# What the model is told first. 'inline:' instead of 'file:' keeps it here.",
         "instructions:",
@@ -197,28 +197,31 @@ def agent_yaml(
     return "\n".join(parts).rstrip() + "\n"
 
 
-def env_example(provider: Provider) -> str:
-    """Return the text of `.env.example`, with the variable for the provider's key."""
-    variable = PROVIDER_SPECS[provider].key_variable
+def env_example(model: ModelChoice) -> str:
+    """Return the text of `.env.example`, with the variable of the model's key."""
     head = "# Copy this file to .env and fill it in. HoloDeck reads .env; git ignores it.\n"
-    return head + (f"{variable}=\n" if variable else "# OPENAI_API_KEY=\n")
+    return head + (f"{model.key_variable}=\n" if model.key_variable else "# OPENAI_API_KEY=\n")
 
 
-def _model_lines(provider: Provider, model: str | None) -> list[str]:
-    if provider is Provider.REHEARSAL:
+def env_file(model: ModelChoice) -> str | None:
+    """Return the text of `.env` with the key that was typed; None if there is none."""
+    return f"{model.key_variable}={model.key.reveal()}\n" if model.key else None
+
+
+def _model_lines(model: ModelChoice) -> list[str]:
+    if model.provider is Provider.REHEARSAL:
         return [
             "# The rehearsal model needs no key: it follows rules. For a real model, for example:",
             "#   provider: openai",
-            "#   name: gpt-5-mini",
+            f"#   name: {PROVIDER_SPECS[Provider.OPENAI].default_model}",
             '#   api_key: "${OPENAI_API_KEY}"',
             "model:",
             "  provider: rehearsal",
         ]
-    lines = ["model:", f"  provider: {provider.value}"]
-    lines += [f"  name: {_quote_yaml(model)}"] if model else []
-    spec = PROVIDER_SPECS[provider]
-    lines += [f"  endpoint: {spec.example_endpoint}"] if spec.example_endpoint else []
-    variable = spec.key_variable
+    lines = ["model:", f"  provider: {model.provider}"]
+    lines += [f"  name: {_quote_yaml(model.name)}"] if model.name else []
+    lines += [f"  endpoint: {_quote_yaml(model.endpoint)}"] if model.endpoint else []
+    variable = model.key_variable
     return lines + ([f'  api_key: "${{{variable}:-}}"  # from the environment or .env'] if variable else [])
 
 
@@ -236,13 +239,15 @@ def _quote_yaml(text: str) -> str:
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)
 
 
+_ENV_FILE = ".env"
 _PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", SCHEMA_FILE)
 """The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
 _EPILOG = """\b
 Examples:
   holodeck init my-agent
-  holodeck init my-agent --model openai/gpt-5-mini --mcp files --mcp time
+  holodeck init my-agent --model gemini --mcp files --mcp time
+  holodeck init my-agent --model openrouter/openai/gpt-6-luna
   holodeck init my-agent --mcp npx:some-package --mcp https://mcp.example.com/mcp --non-interactive"""
 
 
@@ -253,7 +258,7 @@ Examples:
 @click.option(
     "--model",
     metavar="PROVIDER[/NAME]",
-    help="Model, such as openai/gpt-5-mini (default: rehearsal, which needs no key).",
+    help="Model, such as groq or openai/gpt-5-mini (default: rehearsal, which needs no key).",
 )
 @click.option(
     "--mcp", multiple=True, metavar="SERVER", help=f"MCP server: {', '.join(KNOWN_SERVERS)}, or as below (repeatable)."
@@ -275,29 +280,36 @@ def command(
         # Before the first question, whose answer would be in vain.
         _refuse_to_overwrite(folder, _PROJECT_FILES)
     name = _choose_agent_name(folder, name, asks)
-    if model is None and asks:
-        model = click.prompt("Model provider", default="rehearsal", type=click.Choice([p.value for p in Provider]))
-    provider, model_name = _parse_model(model or "rehearsal")
+    choice = _ask_model(folder) if model is None and asks else parse_model(model or "rehearsal")
     if not mcp and asks:
         question = f"MCP servers, separated by commas ({', '.join(KNOWN_SERVERS)})"
         servers = click.prompt(question, default="files", value_proc=lambda answer: _parse_servers(answer.split(",")))
     else:
         servers = _parse_servers(mcp or ("files",))
     files = {
-        "agent.yaml": agent_yaml(name, description, provider, model_name, servers),
+        "agent.yaml": agent_yaml(name, description, choice, servers),
         "instructions.md": INSTRUCTIONS,
-        ".env.example": env_example(provider),
+        ".env.example": env_example(choice),
         ".gitignore": GITIGNORE,
         SCHEMA_FILE: schema_text("agent"),
     }
     if any(server.name == "files" for server in servers):
         files["data/welcome.md"] = WELCOME
+    env = env_file(choice)
+    if env is not None:
+        files[_ENV_FILE] = env
     _write_files(folder, files, force=force)
     _trust(folder / "agent.yaml", made=files)
     click.echo(f"Made {escape_unprintable(str(folder))}:")
     for file in files:
         click.echo(f"  {file}")
-    click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
+    click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck chat")
+
+
+def _ask_model(folder: Path) -> ModelChoice:
+    file = folder / _ENV_FILE
+    stored = load_env_file(file) if file.is_file() else {}
+    return ask_model({**stored, **os.environ}, can_store_key=not file.exists())
 
 
 def _trust(file: Path, *, made: Collection[str]) -> None:
@@ -324,16 +336,6 @@ def _check_agent_name(name: str) -> str:
     if not _AGENT_NAME.fullmatch(name):
         raise click.BadParameter("a name begins with a letter and holds letters, digits, '_', '.', '-' and spaces")
     return name
-
-
-def _parse_model(text: str) -> tuple[Provider, str | None]:
-    provider_name, _, model = text.partition("/")
-    try:
-        provider = Provider(provider_name)
-    except ValueError:
-        known = ", ".join(provider.value for provider in Provider)
-        raise click.BadParameter(f"there is no provider '{provider_name}'; there are: {known}") from None
-    return provider, model or PROVIDER_SPECS[provider].default_model
 
 
 def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:
@@ -375,6 +377,10 @@ def _write_files(folder: Path, files: dict[str, str], *, force: bool) -> None:
             if _is_link_below(folder, file):
                 raise ExecutionError(f"{escape_unprintable(str(target.parent))} is a symbolic link. Remove it first.")
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+            if file == _ENV_FILE:
+                # For its owner alone: it has a key.
+                replace_file(target, text.encode())
+            else:
+                target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ExecutionError(f"Cannot write {escape_unprintable(str(folder))}: {error.strerror}.") from None

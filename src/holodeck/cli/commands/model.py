@@ -15,7 +15,6 @@ from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
 from holodeck.cli.main import json_option
 from holodeck.lib.escape import escape_unprintable
 from holodeck.providers.local.weights import (
-    DEFAULT_WEIGHTS,
     KNOWN_WEIGHTS,
     Progress,
     Weights,
@@ -29,9 +28,8 @@ from holodeck.providers.local.weights import (
 _EPILOG = """\b
 Examples:
   holodeck model list
-  holodeck model pull                         the small one, 491 MB
-  holodeck model pull qwen2.5-coder-1.5b
-  holodeck model pull --from weights.gguf     on a machine without internet
+  holodeck model pull qwen2.5-coder-0.5b
+  holodeck model pull qwen2.5-coder-0.5b --from weights.gguf     on a machine without internet
 
 \b
 Then, in agent.yaml:
@@ -39,8 +37,8 @@ Then, in agent.yaml:
     provider: local"""
 _PULL_EPILOG = """\b
 Examples:
-  holodeck model pull
-  holodeck model pull --from weights.gguf"""
+  holodeck model pull qwen2.5-coder-0.5b
+  holodeck model pull qwen2.5-coder-0.5b --from weights.gguf"""
 _LIST_EPILOG = """\b
 Example:
   holodeck model list --json"""
@@ -57,8 +55,7 @@ def command() -> None:
 @click.argument(
     "name",
     type=click.Choice([weights.name for weights in KNOWN_WEIGHTS]),
-    metavar="[NAME]",
-    default=DEFAULT_WEIGHTS.name,
+    metavar="NAME",
 )
 @click.option("--from", "source", metavar="FILE", help="Take the weights from a file, or from the URL of a mirror.")
 @json_option()

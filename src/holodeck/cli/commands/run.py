@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from holodeck.cli.attached_files import MAX_IMAGE_BYTES, attach_file, build_image, find_files, image_type
 from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.main import json_option
-from holodeck.cli.output.follow_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
-from holodeck.cli.output.terminal import Terminal
+from holodeck.cli.output.follow_run import (
+    EXIT_CODES,
+    OutputFormat,
+    open_screen_for,
+    parse_output_format,
+    plain_option,
+    print_run,
+    verbose_option,
+)
+from holodeck.cli.output.terminal import Screen, Terminal
 from holodeck.cli.output.trust_question import trust_option
-from holodeck.cli.terminal_agent import open_agent, read_trusted_agent
+from holodeck.cli.terminal_agent import approve_option, model_option, open_agent, read_trusted_agent
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
@@ -22,20 +31,20 @@ from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
-from holodeck.models.items import ImageLink, Message
+from holodeck.models.items import ImageLink, Message, Part
 from holodeck.models.run_limits import RunLimits
 
-# Bytes of one image: the most that the large providers accept.
-MAX_IMAGE_BYTES = 20 * MIB
-# "RIFF", four bytes of size, "WEBP".
-_RIFF_HEADER = 12
+if TYPE_CHECKING:
+    from holodeck.cli.output.live_view import LiveScreen
 
 _EPILOG = """\b
 Examples:
   holodeck run "What is in the data folder?"
   holodeck run team/agent.yaml "What time is it in Oslo?" > answer.txt
   git diff | holodeck run - --quiet
-  holodeck run --image chart.png "What does it show?"
+  holodeck run "What does it show?" @chart.png
+  holodeck run --approve 'files.write_*' "Tidy up the notes"
+  holodeck run -m openai:gpt-5-mini "..."
   holodeck run --json "..." | jq .usage
   holodeck run --durable "Move all of them"     then, after a crash: holodeck runs resume --last
 
@@ -48,11 +57,12 @@ Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete 
 class _RunOptions:
     question: Message
     max_turns: int | None
+    approved: tuple[str, ...]
     output: OutputFormat
 
 
 @click.command("run", epilog=_EPILOG)
-@click.argument("words", nargs=-1, metavar='[FILE] "QUESTION"')
+@click.argument("words", nargs=-1, metavar='[FILE] "QUESTION" [@ATTACHED]...')
 @json_option("Print the result as JSON instead of the answer.")
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
@@ -61,8 +71,13 @@ class _RunOptions:
     "--durable", is_flag=True, help="Store each step: `holodeck runs resume` continues after Ctrl-C or a crash."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+@verbose_option
+@model_option
+@plain_option
+@approve_option
 @trust_option
 def command(
+    *,
     words: tuple[str, ...],
     as_json: bool,
     as_events: bool,
@@ -70,24 +85,52 @@ def command(
     max_turns: int | None,
     durable: bool,
     quiet: bool,
+    is_verbose: bool,
+    model: str | None,
+    is_plain: bool,
+    approved: tuple[str, ...],
     is_trusted: bool,
 ) -> int:
-    """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
+    """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input.
+
+    A word of its own that begins with @ is attached: an image, or a text file.
+    """
     output = parse_output_format(as_json=as_json, as_events=as_events)
-    file, question = _file_and_question(words)
-    terminal = Terminal(is_quiet=quiet)
-    loaded = read_trusted_agent(file, terminal, is_trusted=is_trusted)
-    parts = [image_part(path) for path in images]
-    options = _RunOptions(question=_build_message(question, parts), max_turns=max_turns, output=output)
+    attached = [word for word in words if _is_attached(word)]
+    file, question = _file_and_question(tuple(word for word in words if word not in attached))
+    screen = open_screen_for(output, is_plain=is_plain, is_quiet=quiet, is_verbose=is_verbose)
+    loaded = read_trusted_agent(file, screen, is_trusted=is_trusted, model=model)
+    parts: list[Part] = [image_part(path) for path in images]
+    for word in attached:
+        attachment = attach_file(word[1:])
+        screen.note(attachment.summary, dim=True)
+        parts += attachment.parts
+    if question != "-":
+        _warn_of_unattached(question, screen)
+    options = _RunOptions(
+        question=_build_message(question, parts), max_turns=max_turns, approved=approved, output=output
+    )
     if durable:
         from holodeck.cli.durable_run import start_run
 
-        return EXIT_CODES[start_run(loaded, options.question, options.max_turns, terminal, output).status]
+        return EXIT_CODES[start_run(loaded, options.question, options.max_turns, screen, output, approved).status]
     try:
-        result = run_interruptible(_run_agent(loaded, options, terminal))
+        result = run_interruptible(_run_agent(loaded, options, screen))
     except KeyboardInterrupt:
         raise click.Abort from None
     return EXIT_CODES[result.status]
+
+
+def _is_attached(word: str) -> bool:
+    """Return whether a word is a file to attach: a question that begins with @ has spaces."""
+    return len(word) > 1 and word.startswith("@") and (" " not in word or Path(word[1:]).is_file())
+
+
+def _warn_of_unattached(question: str, screen: Screen) -> None:
+    # The text of a question may come from elsewhere, so that a path in it attaches nothing by itself.
+    for path in find_files(question):
+        if Path(path).is_file():
+            screen.note(f"{path} is not attached. Name it as a word of its own: @{path}", always=True, fg="yellow")
 
 
 def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
@@ -104,11 +147,11 @@ def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
             raise click.UsageError("Too many words: put the question in quotes.")
 
 
-def _build_message(question: str, images: Sequence[ImageLink]) -> Message:
+def _build_message(question: str, parts: Sequence[Part]) -> Message:
     text = _read_stdin() if question == "-" else replace_surrogates(question)
     if not text.strip():
         raise click.UsageError("The question is empty.")
-    return Message(role="user", content=(TextContent(text=text), *images))
+    return Message(role="user", content=(TextContent(text=text), *parts))
 
 
 def _read_stdin() -> str:
@@ -118,10 +161,10 @@ def _read_stdin() -> str:
     return data.decode("utf-8", "replace")
 
 
-async def _run_agent(loaded: LoadedAgent, options: _RunOptions, terminal: Terminal) -> RunResult:
-    async with open_agent(loaded, terminal) as (agent, _):
+async def _run_agent(loaded: LoadedAgent, options: _RunOptions, screen: Terminal | LiveScreen) -> RunResult:
+    async with open_agent(loaded, screen, options.approved) as (agent, _):
         events = agent.stream([options.question], limits=RunLimits(turns=options.max_turns))
-        return await print_run(events, agent, terminal, options.output)
+        return await print_run(events, agent, screen, options.output)
 
 
 def image_part(path: Path) -> ImageLink:
@@ -137,17 +180,4 @@ def image_part(path: Path) -> ImageLink:
     kind = image_type(data)
     if kind is None:
         raise click.BadParameter(f"{path} is not a PNG, JPEG, GIF or WebP image", param_hint="--image")
-    return ImageLink(url=f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}")
-
-
-def image_type(data: bytes) -> str | None:
-    """Return the media type of an image in a format that models accept; None for any other data."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:_RIFF_HEADER] == b"WEBP":
-        return "image/webp"
-    return None
+    return build_image(kind, data)

@@ -11,10 +11,11 @@ import click
 
 from holodeck.cli.main import CommandGroup, json_option
 from holodeck.cli.output.events_json import json_text
-from holodeck.cli.output.follow_run import EXIT_CODES, parse_output_format
+from holodeck.cli.output.follow_run import EXIT_CODES, open_screen_for, parse_output_format, plain_option
 from holodeck.cli.output.run_lines import format_duration, format_local_time, format_time
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
+from holodeck.cli.terminal_agent import approve_option, read_trusted_agent
 from holodeck.durable_runs.records import (
     NO_RUNS,
     RunRecord,
@@ -53,6 +54,7 @@ Status: running (its process is alive), interrupted (`holodeck runs resume` cont
 MAX_STEPS_SHOWN = 200
 _SHOW_EPILOG = """\b
 Examples:
+  holodeck runs show --last
   holodeck runs show run_0123456789abcdef01234567
   holodeck runs show run_0123456789abcdef01234567 --json | jq '.history[] | select(.kind == "call")'"""
 _COLOURS = {"completed": "green", "running": "cyan", "interrupted": "yellow", "incomplete": "yellow"}
@@ -125,17 +127,24 @@ def _run_row(run: RunRecord) -> tuple[str, ...]:
 @command.command(
     "show", short_help="Show one run: its question, each step, its answer or why it stopped.", epilog=_SHOW_EPILOG
 )
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--last", is_flag=True, help="Show the newest run.")
 @json_option("Print the run as JSON.")
-def show_command(run_id: str, as_json: bool) -> None:
+def show_command(run_id: str | None, last: bool, as_json: bool) -> None:
     """Show a RUN: its question, each step with its time, its answer or why it stopped."""
+    _require_one(run_id, last=last)
     with RunStore(find_local_state(os.environ)) as store:
-        run = store.require_run(run_id)
-        steps = build_run_steps(store.read_steps(run_id))
+        run = store.require_run(run_id) if run_id else store.require_last()
+        steps = build_run_steps(store.read_steps(run.id))
     if as_json:
         click.echo(json_text(_run_with_steps_data(run, steps), indent=2))
     else:
         _print_run(run, steps)
+
+
+def _require_one(run_id: str | None, *, last: bool) -> None:
+    if bool(run_id) == last:
+        raise click.UsageError("Give the id of a run, or --last. See: holodeck runs list")
 
 
 def _run_with_steps_data(run: RunRecord, steps: Sequence[RunStep]) -> dict[str, Any]:
@@ -207,18 +216,26 @@ def _shorten_text(text: str) -> str:
 @json_option("Print the result as JSON instead of the answer.")
 @click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
+@plain_option
+@approve_option
 @trust_option
 def resume_command(
-    run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool, is_trusted: bool
+    *,
+    run_id: str | None,
+    last: bool,
+    as_json: bool,
+    as_events: bool,
+    quiet: bool,
+    is_plain: bool,
+    approved: tuple[str, ...],
+    is_trusted: bool,
 ) -> int:
     """Continue an interrupted RUN after its last finished step, to its answer."""
     from holodeck.cli.durable_run import resume_run
-    from holodeck.cli.terminal_agent import read_trusted_agent
 
     output = parse_output_format(as_json=as_json, as_events=as_events)
-    if bool(run_id) == last:
-        raise click.UsageError("Give the id of a run, or --last. See: holodeck runs list")
-    run_state, terminal = find_local_state(os.environ), Terminal(is_quiet=quiet)
+    _require_one(run_id, last=last)
+    run_state, screen = find_local_state(os.environ), open_screen_for(output, is_quiet=quiet, is_plain=is_plain)
     with RunStore(run_state) as store:
         run = store.require_run(run_id) if run_id else store.require_last_interrupted()
     run.require_resumable()
@@ -228,14 +245,14 @@ def resume_command(
             f"with it: {resume_hint(run.id, run.input)}"
         )
     if run.input.has_file_changed:
-        terminal.note(f"{run.input.file} has changed since this run began; it continues with the new one.", fg="yellow")
-    loaded = read_trusted_agent(str(run.input.file), terminal, is_trusted=is_trusted)
+        screen.note(f"{run.input.file} has changed since this run began; it continues with the new one.", fg="yellow")
+    loaded = read_trusted_agent(str(run.input.file), screen, is_trusted=is_trusted)
     if loaded.agent.name != run.input.agent:
         raise ExecutionError(
             f"{run.id} is a run of '{run.input.agent}', and {run.input.file} is '{loaded.agent.name}' now. "
             "Put the agent back to go on with the run, or cancel it."
         )
-    return EXIT_CODES[resume_run(run_state, run, loaded, terminal, output).status]
+    return EXIT_CODES[resume_run(run_state, run, loaded, screen, output, approved).status]
 
 
 @command.command(

@@ -8,8 +8,9 @@ are read in a child with limits: none can hang the command, use up the memory or
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -26,7 +27,7 @@ from holodeck.cli.output.config_problems import (
     print_problems,
     problem_data,
 )
-from holodeck.config.actions import NO_KEY, describe_endpoint, describe_key, describe_not_covered, list_actions
+from holodeck.config.actions import NO_KEY, Actions, describe_endpoint, describe_key, describe_not_covered, list_actions
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent, LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable
@@ -34,9 +35,10 @@ from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.limited_child import LimitExceededError, run_limited
 from holodeck.models.llm import LLM
-from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.models.tool import AgentTool, FunctionTool, MCPTool
 from holodeck.runtime import lint_servers, read_agent_or_gateway
 from holodeck.tools.mcp.launch.plan import describe_launch, plan_launch
+from holodeck.trust import check_trust, open_trust_store
 
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
@@ -89,7 +91,7 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
         }
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print_validation(str(path), checked.summary or {}, problems, findings, is_valid)
+        _print_validation(str(path), checked, is_valid=is_valid)
     return 0 if is_valid else 2
 
 
@@ -102,6 +104,8 @@ class _Checked:
     findings: tuple[Finding, ...] = ()
     summary: dict[str, Any] | None = None
     """What the file says. None: it is not valid."""
+    is_trusted: bool = False
+    """Whether the user has agreed to what it would do."""
 
 
 def _check_file(path: Path) -> _Checked:
@@ -110,7 +114,20 @@ def _check_file(path: Path) -> _Checked:
     summary = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
     actions = list_actions(loaded)
     summary |= {"trust_digest": actions.digest, "trust_not_covered": actions.not_covered}
-    return _Checked(problems=loaded.warnings, findings=tuple(_find_entry_findings(loaded)), summary=summary)
+    return _Checked(
+        problems=loaded.warnings,
+        findings=tuple(_find_entry_findings(loaded)),
+        summary=summary,
+        is_trusted=_is_trusted(path, actions),
+    )
+
+
+def _is_trusted(path: Path, actions: Actions) -> bool:
+    """Return whether the file may be used without a question. False without a store."""
+    try:
+        return check_trust(path, actions, environ=os.environ, store=open_trust_store()).state == "trusted"
+    except ConfigError:
+        return False
 
 
 def _find_entry_findings(loaded: LoadedAgent | LoadedGateway) -> list[Finding]:
@@ -125,26 +142,20 @@ def _find_entry_findings(loaded: LoadedAgent | LoadedGateway) -> list[Finding]:
     return sorted(dict.fromkeys(found), key=lambda finding: finding.severity)
 
 
-def _print_validation(
-    path: str,
-    summary_data: dict[str, Any],
-    problems: tuple[Problem, ...],
-    findings: Sequence[Finding],
-    is_valid: bool,
-) -> None:
-    if summary_data:
-        _print_summary(summary_data)
-    print_findings(findings, err=True)
-    if problems:
-        print_problems(problems)
+def _print_validation(path: str, checked: _Checked, *, is_valid: bool) -> None:
+    if checked.summary:
+        _print_summary(checked.summary, is_trusted=checked.is_trusted)
+    print_findings(checked.findings, err=True)
+    if checked.problems:
+        print_problems(checked.problems)
     if is_valid:
-        remark = f" ({count_problems(problems)})" if problems else ""
+        remark = f" ({count_problems(checked.problems)})" if checked.problems else ""
         click.secho(f"{escape_unprintable(path)} is valid{remark}.", fg="green")
     elif Path(path).is_file():
         click.secho(f"{escape_unprintable(path)} is not valid.", fg="red", err=True)
 
 
-def _print_summary(summary_data: dict[str, Any]) -> None:
+def _print_summary(summary_data: dict[str, Any], *, is_trusted: bool) -> None:
     from rich.console import Console
 
     from holodeck.cli.output.tables import show_table
@@ -160,16 +171,18 @@ def _print_summary(summary_data: dict[str, Any]) -> None:
         console.print(escape_unprintable(f"{label:<{width}}  {text}"))
     if summary_data["tools"]:
         show_table(console, _COLUMNS, [_row(tool) for tool in summary_data["tools"]])
-    # On a line of its own, whole, to be copied.
-    console.print(f"Trust digest: {summary_data['trust_digest']}", soft_wrap=True)
+    if not is_trusted:
+        # On a line of its own, whole, to be copied.
+        console.print(f"Trust digest: {summary_data['trust_digest']}", soft_wrap=True)
     if not_covered := summary_data["trust_not_covered"]:
         console.print(describe_not_covered(not_covered), style="yellow", soft_wrap=True)
     console.print()
 
 
 def _row(tool: dict[str, Any]) -> tuple[str, ...]:
-    target = tool.get("starts") or tool.get("dials") or tool.get("calls")
+    target = tool.get("starts") or tool.get("dials") or tool.get("calls") or tool.get("asks")
     via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
+    via += ", describes itself" if tool.get("describes_itself") else ""
     via += ", sandboxed" if tool.get("sandboxed") else ""
     via += ", callers' own credentials" if tool.get("caller_authorization") else ""
     name = tool["name"] + (f" (agent {tool['agent']})" if "agent" in tool else "")
@@ -193,10 +206,18 @@ def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
     }
 
 
+def _describe_endpoints(model: LLM, written: Mapping[str, Any]) -> str:
+    """Return the address of a model, or those of its deployments, each once."""
+    listed = written.get("deployments")
+    deployments = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    found = [describe_endpoint(model, {**written, **each}) for each in deployments]
+    return ", ".join(dict.fromkeys(found or [describe_endpoint(model, written)]))
+
+
 def _model_summary(model: LLM, entry: object) -> dict[str, Any]:
     """Return a model with its endpoint and where its key comes from. `entry` is the model as written."""
     written = entry if isinstance(entry, dict) else {}
-    address = {"endpoint": describe_endpoint(model, written), "key": describe_key(model, written)}
+    address = {"endpoint": _describe_endpoints(model, written), "key": describe_key(model, written)}
     return {
         "provider": model.provider.value,
         "name": _as_written(model.name, written.get("name")),
@@ -271,13 +292,17 @@ def _model_line(model: dict[str, Any]) -> str:
 def _tool_summary(item: LoadedTool) -> dict[str, Any]:
     tool = item.tool
     common: dict[str, Any] = {"name": tool.name, "type": tool.type, "file": item.file}
+    if isinstance(tool, AgentTool):
+        return {**common, "asks": tool.file or tool.agent, "variables": []}
     if isinstance(tool, FunctionTool):
         return {**common, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
     transport = {"transport": tool.transport.value, "enabled": tool.enabled}
     target = {"starts": _launch_command(tool, item)} if tool.transport == "stdio" else {"dials": _masked_url(item)}
     authorization = {"caller_authorization": True} if tool.caller_authorization else {}
-    sandbox = {"sandboxed": True} if tool.sandbox else {}
-    return {**common, **transport, **target, **sandbox, **authorization, "variables": _variable_names(tool, item)}
+    # Not a warning, which each run would repeat: most descriptions of servers will do.
+    flags = {"describes_itself": tool.description is None, "sandboxed": tool.sandbox}
+    shown = {name: True for name, value in flags.items() if value}
+    return {**common, **transport, **target, **shown, **authorization, "variables": _variable_names(tool, item)}
 
 
 def _launch_command(tool: MCPTool, item: LoadedTool) -> str:

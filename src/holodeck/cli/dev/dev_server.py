@@ -30,6 +30,7 @@ from holodeck.cli.dev.events import (
     Connected,
     DevEvent,
     Notice,
+    OthersListed,
     ServerFailed,
     Starting,
     StderrLine,
@@ -92,6 +93,7 @@ class DevServer:
         """The process that can be called."""
         self._tools: tuple[MCPToolInfo, ...] | None = None
         self._findings: tuple[Finding, ...] = ()
+        self._others = OthersListed(resources=(), prompts=())
 
     @property
     def tools(self) -> tuple[MCPToolInfo, ...]:
@@ -196,6 +198,7 @@ class DevServer:
         plugin, error = process.plugin, None
         try:
             tools = tuple(await plugin.list_tools())
+            others = await _list_others(plugin)
         except MCPError as failure:
             error = failure
         if plugin.era is not None:
@@ -211,6 +214,9 @@ class DevServer:
         if error is not None:
             return error
         self._show_list(tools)
+        if others != self._others:
+            self._others = others
+            self._show(others)
         self._process = process
         self._settled.set()
         return None
@@ -283,6 +289,14 @@ class _ServerProcess:
         self._show(StderrLine(line=line))
 
 
+async def _list_others(plugin: MCPPlugin) -> OthersListed:
+    resources, templates = await plugin.list_resources(), await plugin.list_resource_templates()
+    return OthersListed(
+        resources=(*(each.uri for each in resources), *(each.uri_template for each in templates)),
+        prompts=tuple(prompt.name for prompt in await plugin.list_prompts()),
+    )
+
+
 def find_findings(server: str, tools: Sequence[MCPToolInfo]) -> tuple[Finding, ...]:
     """Return what `holodeck mcp lint` finds in the tools of one server, errors first."""
     from holodeck.tools.mcp.lint.servers import check_names
@@ -327,7 +341,8 @@ class _LogListener(logging.Handler):
             level = record.levelname.lower()
             self._show(Notice(text=f"log {level} | {_shorten(record.getMessage())}", is_warning=is_warning))
             return
-        event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        line = log.line_of(record)
+        event, fields = line.event, line.fields
         text = _describe(event, fields)
         if text is None and is_warning and event not in _SHOWN_ELSEWHERE:
             text = _shorten(record.getMessage())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, assert_never
 
@@ -23,6 +23,7 @@ from holodeck.cli.dev.events import (
     Connected,
     DevEvent,
     Notice,
+    OthersListed,
     ServerFailed,
     Starting,
     StderrLine,
@@ -33,6 +34,7 @@ from holodeck.cli.dev.events import (
 )
 from holodeck.cli.output import stdin
 from holodeck.cli.output.events_json import json_text, to_plain_data
+from holodeck.cli.output.tables import count_of
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import KIB, MAX_DESCRIPTION_SHOWN, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
@@ -58,7 +60,7 @@ class Line:
     is_bold: bool = False
 
 
-def describe_event(event: DevEvent) -> Iterator[Line]:
+def describe_event(event: DevEvent) -> Iterator[Line]:  # noqa: PLR0912 - a case for each kind
     """Yield the lines of an event."""
     match event:
         case Watching():
@@ -72,6 +74,9 @@ def describe_event(event: DevEvent) -> Iterator[Line]:
             yield Line(text=f"connected in {_format_seconds(event.seconds)}: {about}", colour="green")
         case ToolsListed():
             yield from _describe_tools(event)
+        case OthersListed():
+            yield from _describe_names("resource", event.resources)
+            yield from _describe_names("prompt", event.prompts)
         case StderrLine():
             yield Line(text=f"stderr | {event.line}", is_dim=True)
         case Notice():
@@ -92,7 +97,7 @@ def describe_event(event: DevEvent) -> Iterator[Line]:
 
 
 def _describe_watching(event: Watching) -> Iterator[Line]:
-    yield Line(text=f"watching {', '.join(event.paths)} ({_count(event.files, 'file')})", is_dim=True)
+    yield Line(text=f"watching {', '.join(event.paths)} ({count_of(event.files, 'file')})", is_dim=True)
     if event.is_cut:
         text = "There are more files than can be watched; the others are not. Name what matters with --watch."
         yield Line(text=text, colour="yellow")
@@ -100,12 +105,12 @@ def _describe_watching(event: Watching) -> Iterator[Line]:
 
 def _describe_tools(event: ToolsListed) -> Iterator[Line]:
     if event.changes is None:
-        yield Line(text=_count(len(event.tools), "tool"))
+        yield Line(text=count_of(len(event.tools), "tool"))
         yield from (Line(text=f"  {_describe_tool(tool)}") for tool in event.tools)
     elif not event.changes:
-        yield Line(text=f"{_count(len(event.tools), 'tool')}, unchanged")
+        yield Line(text=f"{count_of(len(event.tools), 'tool')}, unchanged")
     else:
-        yield Line(text=f"{_count(len(event.tools), 'tool')}, {_count(len(event.changes), 'change')}:")
+        yield Line(text=f"{count_of(len(event.tools), 'tool')}, {count_of(len(event.changes), 'change')}:")
         by_name = {tool.name: tool for tool in event.tools}
         for change in event.changes:
             sign, colour = _SIGNS[change.kind]
@@ -116,6 +121,12 @@ def _describe_tools(event: ToolsListed) -> Iterator[Line]:
     yield from _describe_findings(event)
 
 
+def _describe_names(noun: str, names: Sequence[str]) -> Iterator[Line]:
+    if names:
+        yield Line(text=count_of(len(names), noun))
+        yield from (Line(text=f"  {_short_name(name)}") for name in names)
+
+
 def _describe_findings(event: ToolsListed) -> Iterator[Line]:
     for finding in event.new_findings:
         colour = "red" if finding.severity == "error" else "yellow"
@@ -123,7 +134,7 @@ def _describe_findings(event: ToolsListed) -> Iterator[Line]:
         yield Line(text=f"  {finding.message}")
     remaining = len(event.findings) - len(event.new_findings)
     if remaining:
-        yield Line(text=f"{_count(remaining, 'finding')} as before", colour="yellow")
+        yield Line(text=f"{count_of(remaining, 'finding')} as before", colour="yellow")
 
 
 def _describe_result(event: CallFinished) -> Iterator[Line]:
@@ -165,10 +176,6 @@ def _short_name(name: str) -> str:
 
 def _format_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 # Events that wait to be printed: more than a terminal scrolls back.

@@ -133,6 +133,16 @@ class ToolsListed:
 
 
 @record
+class OthersListed:
+    """The resources and prompts of the server, after a start at which they are new or different."""
+
+    kind: ClassVar[str] = "others"
+    resources: tuple[str, ...]
+    """URIs of resources, and templates of URIs."""
+    prompts: tuple[str, ...]
+
+
+@record
 class StderrLine:
     """A line that the server wrote to standard error."""
 
@@ -211,6 +221,7 @@ DevEvent: TypeAlias = (
     | Starting
     | Connected
     | ToolsListed
+    | OthersListed
     | StderrLine
     | Notice
     | CallStarted

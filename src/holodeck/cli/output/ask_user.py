@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from holodeck.cli.output.events_json import json_text, to_plain_data
+import click
+
+from holodeck.cli.output.shown_arguments import MAX_APPROVAL_SHOWN, show_arguments
 from holodeck.cli.output.stdin import discard_typed_ahead, read_available
+from holodeck.cli.output.stdout_guard import can_use_colours
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import KIB, MAX_FAILURE_SHOWN
 from holodeck.lib.record import record
 from holodeck.runtime import People
+from holodeck.tools.calls import ApprovalAnswer
 
 # Bytes of one line typed as an answer: a form field is short.
 MAX_ANSWER_BYTES = 4 * KIB
-# Characters of arguments or a URL that a user approves: all of them, unless they would scroll the question away.
-MAX_APPROVAL_SHOWN = 10_000
 
 _BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
-_YES = frozenset({"y", "yes"})
-_NO = frozenset({"", "n", "no"})
+_WORDS = {"y": "y", "yes": "y", "": "n", "n": "n", "no": "n"}
+_ALWAYS = {"a": "a", "always": "a"}
 _CALL_HELP = (
     "  y: run this call once, with exactly these arguments.\n"
     "  n, or Enter alone: do not run it. The model is told that you said no, and goes on.\n"
+    "  a: always in this session. Run it, and later calls of this tool with any arguments, unless the tool changes.\n"
 )
 _SERVER_HELP = (
     "  y: the server gets your answer.\n"
@@ -48,12 +51,15 @@ class UserTerminal(Protocol):
     def pause_output(self) -> AbstractContextManager[None]: ...
 
 
-def build_people(terminal: UserTerminal) -> People:
-    """Return callbacks that ask the user at the terminal; none if there is no interactive terminal."""
+def build_people(terminal: UserTerminal, approved: Sequence[str] = ()) -> People:
+    """Return callbacks that ask the user at the terminal; none if there is no interactive terminal.
+
+    `approved`: names or globs of the tools that the user has approved in the command.
+    """
     if not terminal.can_ask:
-        return People()
+        return People(approved=tuple(approved))
     prompter = UserPrompter(terminal)
-    return People(approve=prompter.approve, elicit=prompter.elicit)
+    return People(approve=prompter.approve, elicit=prompter.elicit, approved=tuple(approved))
 
 
 class UserPrompter:
@@ -63,13 +69,18 @@ class UserPrompter:
         self._terminal = terminal
         self._lock = asyncio.Lock()
 
-    async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> bool:
+    async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> ApprovalAnswer:
         """Ask whether this call may run, and show all of its arguments. The end of input means no."""
         async with self._lock:
             with self._terminal.pause_output():
                 name = one_line(f"{server}.{tool}", MAX_FAILURE_SHOWN)
-                question = f"May {name} run with these arguments?\n{_format_arguments(arguments)}\n"
-                return await _ask_yes_no(question, "", _CALL_HELP)
+                discard_typed_ahead()
+                _write_prompt(f"May {name} run with these arguments?\n")
+                has_colours = can_use_colours()
+                for line in show_arguments(arguments):
+                    _write_prompt(f"{line.text}\n", line.colour if has_colours else None)
+                word = await _ask_word("[y/N/a] (? for help) ", "y, n or a", {**_WORDS, **_ALWAYS}, _CALL_HELP)
+                return "always" if word == "a" else word == "y"
 
     async def elicit(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask what a server requests and return the MCP result.
@@ -180,12 +191,17 @@ async def _ask_yes_no(question: str, prompt: str, explanation: str) -> bool:
     # Only once, before the question: what was typed earlier is no answer to it, what is typed from now on is one.
     discard_typed_ahead()
     _write_prompt(question)
+    return await _ask_word(f"{prompt}[y/N] (? for help) ", "y or n", _WORDS, explanation) == "y"
+
+
+async def _ask_word(prompt: str, choices: str, words: Mapping[str, str], explanation: str) -> str:
+    """Ask until the answer is one of the words, and return its meaning. The end of input is an empty answer."""
     while True:
-        line = await ask_line(f"{prompt}[y/N] (? for help) ")
+        line = await ask_line(prompt)
         word = "" if line is None else line.strip().lower()
-        if word in _YES or word in _NO:
-            return word in _YES
-        _write_prompt(explanation if word == "?" else "  Please answer y or n.\n")
+        if word in words:
+            return words[word]
+        _write_prompt(explanation if word == "?" else f"  Please answer {choices}.\n")
 
 
 async def ask_line(prompt: str) -> str | None:
@@ -195,16 +211,9 @@ async def ask_line(prompt: str) -> str | None:
     return line.decode("utf-8", "replace").rstrip("\r\n") if line else None
 
 
-def _write_prompt(text: str) -> None:
-    sys.stderr.write(escape_unprintable(text))
+def _write_prompt(text: str, colour: str | None = None) -> None:
+    sys.stderr.write(click.style(escape_unprintable(text), fg=colour) if colour else escape_unprintable(text))
     sys.stderr.flush()
-
-
-def _format_arguments(arguments: Mapping[str, Any]) -> str:
-    # Not shortened to one line as elsewhere: an approval requires that the user has seen all arguments.
-    text = json_text(to_plain_data(arguments), indent=2) if arguments else "(none)"
-    hidden = len(text) - MAX_APPROVAL_SHOWN
-    return text if hidden <= 0 else f"{text[:MAX_APPROVAL_SHOWN]}\n... and {hidden} more characters that are not shown"
 
 
 def _host_of(url: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 from holodeck.models.events import Event, RunResult
@@ -28,10 +29,11 @@ def event_line(number: int, event: Event) -> str:
 _FIELDS_FOR_PYTHON = frozenset({"history", "is_parsed", "parsed_output"})
 
 
-def result_data(result: RunResult) -> dict[str, Any]:
-    """Return the result of a run as data for `--json`."""
+def result_data(result: RunResult, *, has_format: bool) -> dict[str, Any]:
+    """Return the result of a run as data for `--json`. `has_format`: a complete answer is JSON, as `structured`."""
     data: dict[str, Any] = to_plain_data(result)
-    return data
+    is_structured = has_format and result.status == "completed"
+    return {**data, "structured": parse_json(result.text) if is_structured else None}
 
 
 def to_plain_data(value: object) -> Any:  # noqa: PLR0911 - one for each kind of value

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,13 +20,19 @@ from holodeck.cli.output.run_lines import (
     call_finished_line,
     call_started_line,
     call_title,
+    detail_block,
     failure_line,
+    output_text,
     run_summary_line,
 )
+from holodeck.cli.output.shown_arguments import show_arguments
 from holodeck.cli.output.terminal import Screen, Terminal
 from holodeck.engine.transcript import RunTranscript
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_FAILURE_SHOWN
 from holodeck.lib.record import record
 from holodeck.models.events import (
+    AgentProgressed,
     Event,
     ItemFinished,
     RunFinished,
@@ -42,6 +50,7 @@ from holodeck.models.items import Message
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
+    from holodeck.cli.output.live_view import LiveScreen
 
 THINKING = "the model is thinking"
 _COLOURS = {"completed": "green", "incomplete": "yellow"}
@@ -81,10 +90,16 @@ class RunFollower(ABC):
                 self._on_tool_progressed(event)
             case ToolFinished():
                 self._on_tool_finished(event)
+            case AgentProgressed():
+                self._on_agent_progressed(event)
             case RunFinished(result=result):
                 self._on_run_finished(result)
             case _:
                 pass
+
+    def draw(self) -> AbstractContextManager[None]:
+        """Redraw what changes inside the block, which contains the run."""
+        return nullcontext()
 
     @abstractmethod
     def _on_run_started(self, model: str) -> None: ...
@@ -102,10 +117,37 @@ class RunFollower(ABC):
     @abstractmethod
     def _on_tool_progressed(self, event: ToolProgressed) -> None: ...
 
+    def _note_call(self, title: str, event: ToolStarted) -> None:
+        verbose = self._screen.is_verbose
+        self._screen.note(call_started_line(title, {} if verbose else event.arguments), fg="cyan")
+        for line in show_arguments(event.arguments) if verbose and event.arguments else ():
+            self._screen.note(f"    {line.text}", **({"fg": line.colour} if line.colour else {"dim": True}))
+
     def _on_tool_finished(self, event: ToolFinished) -> None:
-        line, colour = call_finished_line(self._agent, event)
+        verbose = self._screen.is_verbose
+        line, colour = call_finished_line(self._agent, event, has_outcome=not verbose)
         self._screen.note(line, fg=colour)
+        if verbose:
+            self._screen.note(detail_block(output_text(event.output)), dim=True)
         self._screen.show_waiting(THINKING)
+
+    def _on_agent_progressed(self, event: AgentProgressed) -> None:
+        """Show the calls of an agent that was asked, and which one is at work."""
+        names, inner = [event.agent], event.event
+        while isinstance(inner, AgentProgressed):
+            names.append(inner.agent)
+            inner = inner.event
+        title = " > ".join(names)
+        match inner:
+            case TurnStarted():
+                self._screen.show_waiting(f"{title} is thinking")
+            case ToolStarted(name=name, arguments=arguments):
+                self._screen.note(call_started_line(f"{title} > {name}", arguments), dim=True)
+                self._screen.show_waiting(f"{title}: {name} is running")
+            case ToolFinished(name=name, output=output) if output.is_error:
+                self._screen.note(f"  x {title} > {name}  {one_line(output_text(output), MAX_FAILURE_SHOWN)}", fg="red")
+            case _:
+                pass
 
     @abstractmethod
     def _on_run_finished(self, result: RunResult) -> None: ...
@@ -146,7 +188,7 @@ class Follower(RunFollower):
 
     def _on_tool_started(self, event: ToolStarted, title: str) -> None:
         self._print_preamble()
-        self._terminal.note(call_started_line(title, event.arguments), fg="cyan")
+        self._note_call(title, event)
         self._terminal.show_waiting(f"{title} is running")
 
     def _on_tool_progressed(self, event: ToolProgressed) -> None:
@@ -168,11 +210,21 @@ class Follower(RunFollower):
         terminal.note(run_summary_line(result), fg=_COLOURS.get(result.status, "red"))
 
 
+def build_follower(agent: AgentRunner, screen: Terminal | LiveScreen, *, is_chat: bool = False) -> RunFollower:
+    """Build what shows a run on this screen. In a chat, the model and the servers were shown before."""
+    if isinstance(screen, Terminal):
+        return Follower(agent, screen)
+    from holodeck.cli.output.live_view import LiveFollower
+
+    return LiveFollower(agent, screen, tells_start=not is_chat)
+
+
 def unstarted_servers(agent: AgentRunner) -> list[str]:
-    """Return the names of the servers that the next run starts."""
+    """Return the names of the servers that a run which begins now starts, or waits for."""
     from holodeck.tools.mcp.connection.connection import ConnectionState
 
-    return [server.name for server in agent.mcp.servers.values() if server.state is ConnectionState.CREATED]
+    waits_for = {ConnectionState.CREATED, ConnectionState.CONNECTING}
+    return [server.name for server in agent.mcp.servers.values() if server.state in waits_for]
 
 
 @record
@@ -182,9 +234,37 @@ class OutputFormat:
     as_json: bool = False
     as_events: bool = False
 
-    def print_result(self, result: RunResult, more: Mapping[str, Any], terminal: Terminal) -> None:
-        if self.as_json:
-            terminal.print_line(json_text({**result_data(result), **more}, indent=2))
+    @property
+    def is_data(self) -> bool:
+        """Whether stdout is for a program, and has no answer as text."""
+        return self.as_json or self.as_events
+
+
+def open_screen_for(
+    output: OutputFormat, *, is_plain: bool, is_quiet: bool, is_verbose: bool = False
+) -> Terminal | LiveScreen:
+    """Return the screen of a command with one answer: on a terminal, one that renders Markdown, unless it is plain."""
+    if is_quiet and is_verbose:
+        raise click.UsageError("Give --quiet or --verbose, not both.")
+    if output.is_data or is_plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        return Terminal(is_quiet=is_quiet, is_verbose=is_verbose)
+    from holodeck.cli.output.live_view import LiveScreen
+
+    return LiveScreen(is_quiet=is_quiet, is_verbose=is_verbose)
+
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    "is_verbose",
+    is_flag=True,
+    help="Show the whole arguments and results of calls, and what servers say.",
+)
+
+
+plain_option = click.option(
+    "--plain", "is_plain", is_flag=True, help="On a terminal, print the answer as the model wrote it: no Markdown."
+)
 
 
 def parse_output_format(*, as_json: bool, as_events: bool) -> OutputFormat:
@@ -197,49 +277,70 @@ def parse_output_format(*, as_json: bool, as_events: bool) -> OutputFormat:
 async def print_run(
     events: AsyncGenerator[Event, None],
     agent: AgentRunner,
-    terminal: Terminal,
+    screen: Terminal | LiveScreen,
     output: OutputFormat,
     *,
     durable_run_id: str | None = None,
 ) -> RunResult:
     """Print a run until it ends, and return its result. A run that stops without a result is printed as cancelled.
 
-    `durable_run_id` is the id of a run that can be resumed: if it is stopped, its status is `interrupted`.
+    `durable_run_id` is the id of a run that can be resumed: if it is stopped, its status is `interrupted`. A live
+    `screen` shows the answer: data is printed on a `Terminal`.
     """
-    printer, more = _RunPrinter(agent, terminal, output), {"run_id": durable_run_id} if durable_run_id else {}
+    more = {"run_id": durable_run_id} if durable_run_id else {}
+    if isinstance(screen, Terminal) and output.is_data:
+        return await _print_data(events, _DataPrinter(agent, screen, output), more)
+    follower, transcript = build_follower(agent, screen), RunTranscript()
+    with follower.draw():
+        async with aclosing(events):
+            async for event in events:
+                transcript.add(event)
+                follower.show(event)
+        if transcript.result is None:
+            follower.show(RunFinished(result=transcript.build_stopped_result()))
+    return transcript.result or transcript.build_stopped_result()
+
+
+async def _print_data(events: AsyncGenerator[Event, None], printer: _DataPrinter, more: Mapping[str, Any]) -> RunResult:
     try:
         async with aclosing(events):
             async for event in events:
                 printer.add(event)
     except asyncio.CancelledError:
-        result = printer.transcript.build_stopped_result()
-        if output.as_events and not durable_run_id:
-            printer.print_line(RunFinished(result=result))
-        output.print_result(result, {**more, "status": "interrupted"} if durable_run_id else more, terminal)
+        if not more:
+            printer.print_line(RunFinished(result=printer.transcript.build_stopped_result()))
+        printer.print_result({**more, "status": "interrupted"} if more else {})
         raise
     if printer.transcript.result is None:
         printer.add(RunFinished(result=printer.transcript.build_stopped_result()))
-    result = printer.transcript.result or printer.transcript.build_stopped_result()
-    output.print_result(result, more, terminal)
-    return result
+    return printer.print_result(more)
 
 
-class _RunPrinter:
+class _DataPrinter:
+    """Prints a run as events or as one result. Beside a result, the calls are shown on stderr."""
+
     def __init__(self, agent: AgentRunner, terminal: Terminal, output: OutputFormat) -> None:
         self.transcript = RunTranscript()
+        self._has_format = agent.config.response_format is not None
         self._output = output
         self._terminal = terminal
-        shows_answer = not (output.as_json or output.as_events)
-        self._follower = None if output.as_events else Follower(agent, terminal, writes_answer=shows_answer)
+        self._follower = None if output.as_events else Follower(agent, terminal, writes_answer=False)
         self._next_number = 0
 
     def add(self, event: Event) -> None:
         self.transcript.add(event)
-        if self._output.as_events:
-            self.print_line(event)
+        self.print_line(event)
         if self._follower is not None:
             self._follower.show(event)
 
     def print_line(self, event: Event) -> None:
-        self._terminal.print_line(event_line(self._next_number, event))
-        self._next_number += 1
+        if self._output.as_events:
+            self._terminal.print_line(event_line(self._next_number, event))
+            self._next_number += 1
+
+    def print_result(self, more: Mapping[str, Any]) -> RunResult:
+        result = self.transcript.result or self.transcript.build_stopped_result()
+        if self._output.as_json:
+            data = result_data(result, has_format=self._has_format)
+            self._terminal.print_line(json_text({**data, **more}, indent=2))
+        return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import format_arguments, one_line
@@ -14,6 +15,9 @@ from holodeck.models.items import FunctionCallOutput
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
+
+# Characters of the result of one call with `--verbose`: more scrolls away what came before.
+MAX_DETAIL_SHOWN = 10_000
 
 
 def call_title(agent: AgentRunner, name: str) -> str:
@@ -27,12 +31,20 @@ def call_started_line(title: str, arguments: Mapping[str, Any]) -> str:
     return f"  > {title}  {format_arguments(arguments)}".rstrip()
 
 
-def call_finished_line(agent: AgentRunner, event: ToolFinished) -> tuple[str, str]:
+def call_finished_line(agent: AgentRunner, event: ToolFinished, *, has_outcome: bool = True) -> tuple[str, str]:
     """Return the line for a finished call, with its duration and the start of its result, and the colour."""
     is_error = event.output.is_error
     mark, colour, limit = ("x", "red", MAX_FAILURE_SHOWN) if is_error else ("=", "green", MAX_OUTCOME_SHOWN)
-    outcome = f"{format_duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
+    text = one_line(output_text(event.output), limit) if has_outcome else ""
+    outcome = f"{format_duration(event.seconds)}  {text}".rstrip()
     return f"  {mark} {call_title(agent, event.name)}  {outcome}", colour
+
+
+def detail_block(text: str) -> str:
+    """Return a result as lines below the line of its call, at most `MAX_DETAIL_SHOWN` characters."""
+    hidden = len(text) - MAX_DETAIL_SHOWN
+    more = f"\n... and {hidden} more characters" if hidden > 0 else ""
+    return indent(f"{text[:MAX_DETAIL_SHOWN]}{more}", "    ")
 
 
 def output_text(output: FunctionCallOutput) -> str:

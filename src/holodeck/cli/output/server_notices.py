@@ -7,10 +7,13 @@ afterwards. Events without a sentence are shown only from level WARNING on.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE
 from holodeck.lib import log
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_FAILURE_SHOWN
@@ -28,9 +31,11 @@ _SHOWN_ELSEWHERE = frozenset({"mcp.call_failed", "mcp.hung"})
 class ServerNotices(logging.Handler):
     """Log handler that turns events into sentences and stores the last error of each server in `last_errors`."""
 
-    def __init__(self, notify: Notify) -> None:
+    def __init__(self, notify: Notify, checked_file: Path | None = None) -> None:
+        """`checked_file`: the file that has the servers; a missing one is told with the command that checks it."""
         super().__init__(logging.INFO)
         self.last_errors: dict[str, str] = {}
+        self._checked_file = checked_file
         self._notify = notify
         self._seen_servers: set[str] = set()
 
@@ -39,7 +44,8 @@ class ServerNotices(logging.Handler):
             server = record.name.removeprefix(f"{_SERVERS}.")
             self._notify(f"{server} says: {_one_line_text(record.getMessage())}", record.levelno >= logging.ERROR)
             return
-        event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        line = log.line_of(record)
+        event, fields = line.event, line.fields
         if event in _SHOWN_ELSEWHERE:
             return
         sentence = self._sentence(event, fields)
@@ -60,7 +66,8 @@ class ServerNotices(logging.Handler):
                 return f"{server} is gone: {_one_line_text(fields.get('error'))} It is started again when it is needed."
             case "mcp.unavailable":
                 self.last_errors[server] = str(fields.get("reason"))
-                return f"{server} is not available: {_one_line_text(fields.get('reason'))}"
+                advice = "" if self._checked_file is None else _doctor_sentence(server, self._checked_file)
+                return f"{server} is not available: {_one_line_text(fields.get('reason'))}{advice}"
             case "mcp.same_names" | "mcp.full_names":
                 return _names_sentence(server, _one_line_text(fields.get("offered_as")), fields.get("unlisted"))
             case "mcp.dropped" | "mcp.withheld":
@@ -87,21 +94,33 @@ class ServerNotices(logging.Handler):
 
 
 @contextmanager
-def collect_notices(notify: Notify) -> Iterator[ServerNotices]:
-    """Pass notices to `notify` inside the block, and nowhere else: propagation is off meanwhile."""
+def collect_notices(
+    notify: Notify, *, checked_file: Path | None = None, shows_all: bool = False
+) -> Iterator[ServerNotices]:
+    """Pass notices to `notify` inside the block, and nowhere else: propagation is off meanwhile.
+
+    `checked_file`: see `ServerNotices`. `shows_all`: also what servers say that is no warning.
+    """
     root, servers = logging.getLogger(log.ROOT), logging.getLogger(_SERVERS)
-    handler = ServerNotices(notify)
+    handler = ServerNotices(notify, checked_file)
     before = root.level, root.propagate, servers.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     root.propagate = False
     # Messages of the servers themselves are mostly chatter below this level.
-    servers.setLevel(logging.WARNING)
+    servers.setLevel(logging.INFO if shows_all else logging.WARNING)
     try:
         yield handler
     finally:
         root.removeHandler(handler)
         root.level, root.propagate, servers.level = before
+
+
+def _doctor_sentence(server: str, file: Path) -> str:
+    path, here = file.absolute(), Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    place = "" if str(shown) == DEFAULT_AGENT_FILE else f" -f {shlex.quote(str(shown))}"
+    return f" To check it: holodeck mcp doctor {shlex.quote(server)}{place}"
 
 
 def _names_sentence(server: str, names: str, unlisted: object) -> str:

@@ -1,6 +1,6 @@
 """Standard input without blocking the event loop, and questions whose answer is yes or no. The default is no.
 
-A cancelled read leaves no thread behind.
+A cancelled read leaves no thread behind. `HeldKeys` keeps what is typed during output off the screen.
 """
 
 from __future__ import annotations
@@ -8,8 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
+
+from holodeck.cli import ctrl_c
+
+# Positions of the input and local modes in the attributes of a terminal.
+_INPUT_MODES, _LOCAL_MODES = 0, 3
 
 
 def is_terminal() -> bool:
@@ -52,6 +60,55 @@ def discard_typed_ahead() -> None:
 
     if is_terminal():
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
+class HeldKeys:
+    """Keys without a reader: they are not echoed into the output, and wait as typed for the next reader.
+
+    Ctrl-C stays a signal. A terminal is as it was before after `release`, and before a forced exit.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def hold(self) -> None:
+        """Stop the echo. Without a terminal, or at a second call, nothing is done."""
+        import termios
+
+        source = _descriptor()
+        if self._before is not None or source is None or not os.isatty(source):
+            return
+        self._before = termios.tcgetattr(source)
+        held = termios.tcgetattr(source)
+        held[_INPUT_MODES] &= ~termios.ICRNL
+        held[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)
+        # Ctrl-C, which stops an answer, does not discard the next question.
+        held[_LOCAL_MODES] |= termios.NOFLSH
+        ctrl_c.before_forced_exit.append(self.release)
+        termios.tcsetattr(source, termios.TCSANOW, held)
+
+    def release(self) -> None:
+        """Put the terminal back as it was."""
+        import termios
+
+        before, self._before = self._before, None
+        if before is None:
+            return
+        ctrl_c.before_forced_exit.remove(self.release)
+        # The terminal may be closed by now.
+        with suppress(OSError, ValueError, termios.error):
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Release the keys inside the block, in which something reads them."""
+        was_held = self._before is not None
+        self.release()
+        try:
+            yield
+        finally:
+            if was_held:
+                self.hold()
 
 
 def _descriptor() -> int | None:

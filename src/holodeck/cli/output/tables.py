@@ -1,4 +1,7 @@
-"""Tables of untrusted text. Apart from `terminal`, which loads an event loop: `validate` needs none."""
+"""Tables of untrusted text, and numbers of things.
+
+Apart from `terminal`, which loads an event loop: `validate` needs none.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,11 @@ from holodeck.lib.escape import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 tool`, `2 tools`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

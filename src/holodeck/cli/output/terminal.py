@@ -36,6 +36,7 @@ class Screen(Protocol):
     """The terminal interface that commands use to run agents."""
 
     is_quiet: bool
+    is_verbose: bool
     can_ask: bool
 
     def guard_stdout(self) -> None:
@@ -60,8 +61,9 @@ class Screen(Protocol):
 class Terminal:
     """Writes to stdout and stderr, and never begins a line in the middle of another."""
 
-    def __init__(self, *, is_quiet: bool = False) -> None:
+    def __init__(self, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
         self.is_quiet = is_quiet
+        self.is_verbose = is_verbose
         self._out: TextIO = sys.stdout
         self.is_stdout_terminal = sys.stdout.isatty()
         """The answer is streamed, because a user reads it as it comes."""

@@ -8,7 +8,6 @@ one of a variable that is not set here.
 
 from __future__ import annotations
 
-import os
 import secrets
 import string
 from collections.abc import Callable, Mapping
@@ -37,7 +36,7 @@ _ID_CHARS = 12
 # Begins a reference to a variable.
 _REFERENCE = "${"
 
-SETTINGS = ("admin", "allow", "limits", "budget")
+SETTINGS = ("role", "allow", "limits", "budget", "expires", "paused")
 """Fields of an entry that say what its caller may do."""
 
 
@@ -56,11 +55,8 @@ class LastKeyError(ConfigError):
 class CallerKeyFile:
     """The `keys` of one gateway file. Methods block, and raise `ConfigError` for a file that they cannot change."""
 
-    def __init__(self, path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> None:
-        """`environ` and `home`: with which the file is checked, as of `load_gateway_file`."""
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._environ = os.environ if environ is None else environ
-        self._home = home
 
     def list_entries(self) -> list[dict[str, Any]]:
         """Return the entries as written, without values of variables."""
@@ -98,9 +94,7 @@ class CallerKeyFile:
 
     def rotate(self, name: str, new_hash: str, grace: timedelta | None = None) -> dict[str, Any]:
         """Give a caller another key, and return the new entry. `grace`: how long the key before is accepted as well."""
-        expires = None
-        if grace is not None:
-            expires = (datetime.now(UTC) + grace).isoformat(timespec="seconds").replace("+00:00", "Z")
+        expires = None if grace is None else format_expiry(grace)
         rotated: dict[str, Any] = {}
 
         def edit(text: str) -> str:
@@ -143,7 +137,7 @@ class CallerKeyFile:
 
     def _find_errors(self, text: str | None) -> list[Problem]:
         try:
-            load_gateway_file(self.path, environ=self._environ, home=self._home, text=text)
+            load_gateway_file(self.path, text=text)
         except ConfigError as error:
             return [problem for problem in error.problems if problem.severity == "error"]
         return []
@@ -174,6 +168,11 @@ def build_entry(name: str, key_hash: str) -> dict[str, Any]:
     # Letters only: YAML would read a text of digits as a number.
     key_id = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_ID_CHARS))
     return {"name": name, "id": key_id, "hash": key_hash}
+
+
+def format_expiry(duration: timedelta) -> str:
+    """Return the time after a duration from now, as entries have it."""
+    return (datetime.now(UTC) + duration).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def has_reference(value: object) -> bool:
@@ -207,10 +206,12 @@ def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": entry.get("name"),
         "id": entry.get("id"),
-        "admin": entry.get("admin", False),
+        "role": entry.get("role"),
         "allow": entry.get("allow"),
         "limits": entry.get("limits"),
         "budget": entry.get("budget"),
+        "expires": entry.get("expires"),
+        "paused": entry.get("paused", False),
         "old_hash_expires": entry.get("old_hash_expires"),
     }
 

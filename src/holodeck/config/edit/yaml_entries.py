@@ -37,7 +37,7 @@ _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _COMMENT_LINE = re.compile(r"([ ]*)#")
 
 
-def append_yaml_item(text: str, key: str, item: Mapping[str, Any], shown_as: str) -> str:
+def append_yaml_item(text: str, key: str, item: Mapping[str, Any] | str, shown_as: str) -> str:
     """Return the text with an item behind the last one of the list at a top-level key, which may be missing.
 
     Raises `ConfigError` for a text that is not valid YAML, or cannot be edited safely.
@@ -135,7 +135,7 @@ class _YAMLFile:
         root = yaml.compose(text, Loader=_Loader)
         self._root = root if isinstance(root, yaml.MappingNode) else None
 
-    def add_child(self, path: KeyPath, head: str, value: Mapping[str, Any]) -> str:
+    def add_child(self, path: KeyPath, head: str, value: Mapping[str, Any] | str) -> str:
         """Add an item (for an empty `head`), or an entry with this head, to the collection at a top-level key."""
         key = str(path[0])
         pair = self._find_pair(key)
@@ -263,7 +263,7 @@ class _YAMLFile:
                 start = start_of_line(self.text, start - 1)
         return start, end
 
-    def _add_key(self, key: str, head: str, value: Mapping[str, Any]) -> str:
+    def _add_key(self, key: str, head: str, value: Mapping[str, Any] | str) -> str:
         if self._root is None:
             block = self._format_child(head, value, "  ")
             return self._insert_lines(len(self.text), f"{key}:{self._newline}{block}")
@@ -276,7 +276,7 @@ class _YAMLFile:
         end = self._own_end(self._content_end(self._root), column)
         return self._insert_lines(end, f"{indent}{key}:{self._newline}{block}")
 
-    def _fill_empty(self, name: yaml.Node, node: yaml.Node, head: str, value: Mapping[str, Any]) -> str:
+    def _fill_empty(self, name: yaml.Node, node: yaml.Node, head: str, value: Mapping[str, Any] | str) -> str:
         """Write the first child of a collection that is `[]`, `{}`, null or nothing."""
         start, end = node.start_mark.index, node.end_mark.index
         if "\n" in self.text[name.end_mark.index : end] or (self._root is not None and _is_flow(self._root)):
@@ -309,7 +309,9 @@ class _YAMLFile:
         is_at_line_start = offset == 0 or self.text[offset - 1] == "\n"
         return apply_splices(self.text, [Splice(offset, offset, lines if is_at_line_start else self._newline + lines)])
 
-    def _format_child(self, head: str, value: Mapping[str, Any], indent: str) -> str:
+    def _format_child(self, head: str, value: Mapping[str, Any] | str, indent: str) -> str:
+        if isinstance(value, str):
+            return f"{indent}- {_format_scalar(value)}{self._newline}"
         if not head:
             return format_yaml_item(value, indent=indent, newline=self._newline)
         body = format_yaml(value, indent=f"{indent}  ", newline=self._newline)

@@ -83,8 +83,11 @@ def load_mcp_servers(
     `cwd`: the working folder, where a file has lists for several folders.
     """
     environ = os.environ if environ is None else environ
-    file, cwd = Path(path).absolute(), cwd or Path.cwd()
-    document = _read_document(path)
+    return load_server_entries(_read_document(path), Path(path).absolute(), environ, cwd or Path.cwd())
+
+
+def load_server_entries(document: Document, file: Path, environ: Mapping[str, str], cwd: Path) -> LoadedServers:
+    """Read the servers of a document. `file`: where it is, or would be. Raises as `load_mcp_servers` does."""
     listing = find_server_entries(document, file, cwd)
     vocabulary = build_vocabulary(listing.workspace, environ, listing.inputs, cwd)
     drafts = _translate_entries(document, listing, file, vocabulary, environ)

@@ -84,7 +84,7 @@ async def check_by_judge(name: str, rubric: str, evidence: Evidence, *, llm: LLM
     except ModelError as error:
         return CheckResult(name=name, passed=False, reason=f"the judge {title} gave no verdict: {error}")
     usage = answer.usage
-    cost = None if llm.effective_price is None else llm.effective_price.cost_of(usage)
+    cost = None if llm.effective_price is None else llm.effective_price.cost_of_answer(answer)
     try:
         passed, reason = read_verdict(answer)
     except ValueError as error:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from holodeck.gateway.api.models.create_response import RESPONSE_DEFAULTS
+
 _CREATED_AT = 1794886350
 _ANSWER = (
     "[rehearsal] I only rehearse tool calls by fixed rules, and no tools are on offer here. "
@@ -41,28 +43,8 @@ RESPONSE: dict[str, Any] = {
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 22,
     },
+    **RESPONSE_DEFAULTS,
     "model": "demo",
-    "previous_response_id": None,
-    "instructions": None,
-    "tools": [],
-    "tool_choice": "auto",
-    "truncation": "disabled",
-    "parallel_tool_calls": True,
-    "text": {"format": {"type": "text"}, "verbosity": "medium"},
-    "top_p": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "top_logprobs": 0,
-    "temperature": 1.0,
-    "reasoning": {"effort": None, "summary": None},
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "store": True,
-    "background": False,
-    "service_tier": "default",
-    "metadata": {},
-    "safety_identifier": None,
-    "prompt_cache_key": None,
 }
 CANCELLED_RESPONSE = {
     **RESPONSE,
@@ -238,6 +220,7 @@ _TOKENS = {
     "cached_tokens": 0,
     "cache_write_tokens": 0,
     "reasoning_tokens": 0,
+    "estimated_tokens": 0,
     "total_tokens": 22,
 }
 RUN: dict[str, Any] = {
@@ -322,6 +305,7 @@ USAGE = {
     "cache_write_tokens": 0,
     "output_tokens": 21,
     "reasoning_tokens": 0,
+    "estimated_tokens": 0,
     "tool_calls": 0,
     "cost": None,
     "seconds_p50": 0.015,
@@ -383,11 +367,17 @@ KEY: dict[str, Any] = {
     "object": "key",
     "name": "alice",
     "id": "qkzvhtwbarme",
-    "admin": False,
+    "role": None,
     "allow": {"models": ["small*"]},
     "limits": None,
     "budget": None,
+    "expires": None,
+    "paused": False,
     "old_hash_expires": None,
+    "caller_id": "key:alice#qkzvhtwbarme",
+    "source": "store",
+    "made_at": 1780990000,
+    "made_by": "key:ops#tmwqhcxeyabr",
 }
 SPENDING: dict[str, Any] = {"spent": 4.25, "left": 15.75, "resets_at": 1782864000}
 CONFIGURATION: dict[str, Any] = {

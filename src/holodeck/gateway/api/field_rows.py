@@ -57,23 +57,23 @@ def refusal_reasons(fields: Iterable[RequestField]) -> dict[str, str]:
 
 def done_row(path: str, value: Any, about: str, **beside: Any) -> RequestField:
     """Build the row of a field that the gateway itself heeds. `beside`: other fields of the example."""
-    return RequestField(path=path, treatment="done", about=about, example={**beside, **_nest(path, value)})
+    return RequestField(path=path, treatment="done", about=about, example={**beside, **build_example(path, value)})
 
 
 def no_effect_row(path: str, value: Any, reason: str) -> RequestField:
     """Build the row of a field that is accepted without effect."""
-    return RequestField(path=path, treatment="no_effect", about=reason, example=_nest(path, value))
+    return RequestField(path=path, treatment="no_effect", about=reason, example=build_example(path, value))
 
 
 def passed_on_row(path: str, value: Any, sent_as: Places, about: str = "", **beside: Any) -> RequestField:
     """Build the row of a field that the model gets. `beside`: as in `done_row`."""
-    example = {**beside, **_nest(path, value)}
+    example = {**beside, **build_example(path, value)}
     return RequestField(path=path, treatment="passed_on", about=about, example=example, sent_as=sent_as)
 
 
 def refused_row(path: str, value: Any, reason: str, *, harmless: Any = None, **beside: Any) -> RequestField:
     """Build the row of a field that is refused. `beside`: as in `done_row`."""
-    example = {**beside, **_nest(path, value)}
+    example = {**beside, **build_example(path, value)}
     return RequestField(path=path, treatment="refused", about=reason, example=example, harmless=harmless)
 
 
@@ -83,7 +83,7 @@ def option_rows(api: API, **tools: Any) -> tuple[RequestField, ...]:
         passed_on_row(
             option.places[api].path,
             option.example,
-            {dialect: _place_of(option, dialect) for dialect in get_args(Dialect)},
+            option_places(option),
             option.places[api].note,
             **(tools if option.is_with_tools else {}),
         )
@@ -92,8 +92,13 @@ def option_rows(api: API, **tools: Any) -> tuple[RequestField, ...]:
     )
 
 
+def option_places(option: Option) -> Places:
+    """Return where models get an option, by their dialect."""
+    return {dialect: _place_of(option, dialect) for dialect in get_args(Dialect)}
+
+
 def _place_of(option: Option, dialect: Dialect) -> str:
-    if dialect in option.sent_as and dialect != option.partly:
+    if dialect in option.sent_as and dialect not in option.values_in:
         return option.sent_as[dialect]
     return REFUSED if option.hint is None else NOT_SENT
 
@@ -103,8 +108,8 @@ def everywhere(path: str) -> Places:
     return {"chat": path, "responses": path, "anthropic": path}
 
 
-def _nest(path: str, value: Any) -> dict[str, Any]:
-    """Build the fields with `value` at `path`, where `[]` is a list of one."""
+def build_example(path: str, value: Any) -> dict[str, Any]:
+    """Build the fields of a body with `value` at `path`, where `[]` is a list of one."""
     head, _, rest = path.partition(".")
-    inner = _nest(rest, value) if rest else value
+    inner = build_example(rest, value) if rest else value
     return {head.removesuffix("[]"): [inner] if head.endswith("[]") else inner}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holodeck.gateway.auth.callers import Caller
     from holodeck.gateway.http.error_codes import ErrorGroup
     from holodeck.gateway.http.request import Handler
+    from holodeck.models.callers import Role
 
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
 # The attribute of a handler that has its declarations.
@@ -86,10 +87,10 @@ class Route:
 
     is_public: bool = False
     """Needs no key. The host is not checked either: probes come by address."""
-    is_admin: bool = False
-    """Needs an operator's key."""
+    roles: tuple[Role, ...] = ()
+    """The roles of which a caller needs one. Empty: every caller may use it, but those with the role `metrics`."""
     is_unscoped: bool = False
-    """Needs an operator's key without a scope: it is about what all callers may do."""
+    """Needs a key without a scope: it is about what all callers may do."""
     is_counted: bool = True
     """Counts against the request limits of its caller. Public routes are never counted."""
     is_paid: bool = False
@@ -99,7 +100,7 @@ class Route:
     counts_itself: bool = False
     """The handler counts what counts. It is cancelled when its client disconnects, like one that is counted."""
     is_plain_read: bool = False
-    """An operator's route that changes nothing and shows no content of callers: it leaves no entry in the audit log."""
+    """A route for a role that changes nothing and shows no content of callers: it leaves no entry in the audit log."""
     shows_other_callers: bool = False
     """Shows the caller its own content, and an operator also that of others."""
 
@@ -115,9 +116,9 @@ class Route:
 
     def is_audited_for(self, caller: Caller) -> bool:
         """Return whether a request of this caller is one of an operator that the audit log must have."""
-        if self.is_admin:
+        if self.roles:
             return not self.is_plain_read
-        return self.shows_other_callers and caller.can_read_all_callers
+        return self.shows_other_callers and caller.can_read_all_figures
 
 
 route = Route

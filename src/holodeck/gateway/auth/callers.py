@@ -10,20 +10,20 @@ The providers can be replaced while the gateway runs. Callers whose credentials 
 from __future__ import annotations
 
 import hashlib
-import hmac
+import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
-from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, without_key_id
+from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, Role
 
 KEY_PREFIX = "hd-"
 # Keys whose callers are remembered: more than a gateway has in use. Beyond that, they are found anew.
-MAX_REMEMBERED_KEYS = 1_024
+MAX_REMEMBERED_KEYS = 16_384
 # Random bytes of a new key: beyond guessing.
 _KEY_BYTES = 32
 # Begins the ids of callers with tokens; the rest is a claim.
@@ -40,12 +40,14 @@ class Caller:
     """An authenticated client of the gateway. What it stores belongs to its `id`."""
 
     id: str
-    is_admin: bool = False
+    role: Role | None = None
     limits: KeyLimits | None = None
     issuer: str = field(default="", compare=False)
     """The issuer of its token; empty for a key."""
     expires_at: float | None = field(default=None, compare=False)
     """When its credentials expire, in seconds since 1970. None: never."""
+    is_paused: bool = field(default=False, compare=False)
+    """Whether its key is refused for now."""
     scope: CallerScope = field(default_factory=CallerScope.everything, compare=False)
     """What it may use, as configured now."""
     claim_values: ClaimValues = field(default_factory=dict, compare=False)
@@ -56,11 +58,16 @@ class Caller:
 
     @property
     def can_read_all_callers(self) -> bool:
-        """Whether it may read the runs and the usage of all callers: an operator's key without a scope."""
-        return self.is_admin and not self.scope.is_limited
+        """Whether it may read what all callers asked and were answered: an operator without a scope."""
+        return self.role == "operator" and not self.scope.is_limited
+
+    @property
+    def can_read_all_figures(self) -> bool:
+        """Whether it may read the usage of all callers: an operator or a viewer without a scope."""
+        return self.role in ("operator", "viewer") and not self.scope.is_limited
 
 
-_LOCAL_CALLER = Caller(id=LOCAL_CALLER_ID, is_admin=True)
+_LOCAL_CALLER = Caller(id=LOCAL_CALLER_ID, role="operator")
 
 
 @record
@@ -77,6 +84,8 @@ class RevokedCallers:
         return bool(self.names)
 
 
+KeyRefusal = Literal["paused", "expired", "unknown"]
+"""Why a key is refused that is in the file or in the store. `unknown`: it is not known whether it is in force."""
 RevocationListener = Callable[[RevokedCallers], None]
 Credential = tuple[str, object]
 """The id of a caller, or the prefix of the ids of many, with what it proves itself by. Compared, never shown."""
@@ -96,8 +105,16 @@ class CallerProvider(Protocol):
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """Return a caller that was authenticated before, perhaps by another process, as it is configured now.
 
-        None: it could not be authenticated any more.
+        None: it could not be authenticated any more. Raises `StorageError` if that is not known.
         """
+        ...
+
+    def explain_refusal(self, token: str) -> KeyRefusal | None:
+        """Return why a token that `authenticate` has refused is refused. None: this provider does not know it."""
+        ...
+
+    def take_expired(self) -> Collection[str]:
+        """Return the ids of callers that have expired as a whole since the last call."""
         ...
 
     async def close(self) -> None:
@@ -106,38 +123,72 @@ class CallerProvider(Protocol):
 
 
 class APIKeys:
-    """Authenticates API keys by their hashes, in constant time: every hash is compared, whichever one matches."""
+    """Authenticates API keys by their hashes, however many there are.
 
-    def __init__(self, keys: Sequence[CallerKey]) -> None:
-        callers = [_caller_of_key(key) for key in keys]
-        self._callers = {caller.id: caller for caller in callers}
-        self._hashes = tuple(
-            (key_hash.removeprefix("sha256:"), with_expiry)
-            for key, caller in zip(keys, callers, strict=True)
-            for key_hash, with_expiry in _hashes_of_key(key, caller)
-        )
+    A hash is looked up by a keyed digest of it: how long that takes says nothing of any key.
+    """
+
+    def __init__(self, keys: Iterable[CallerKey] = ()) -> None:
+        self._digest_key = secrets.token_bytes(_KEY_BYTES)
+        self._by_digest: dict[bytes, Caller] = {}
+        self._callers: dict[str, Caller] = {}
+        self._keys: dict[str, CallerKey] = {}
+        """By the id of the caller."""
+        self._next_expiry = math.inf
+        for key in keys:
+            self.add_key(key)
+
+    def add_key(self, key: CallerKey) -> None:
+        """Accept a key from now on, if it is in force."""
+        caller = _caller_of_key(key)
+        self._callers[caller.id] = caller
+        self._keys[caller.id] = key
+        for key_hash, with_expiry in _hashes_of_key(key, caller):
+            self._by_digest[self._digest_of(key_hash)] = with_expiry
+        if caller.expires_at is not None and not caller.has_expired():
+            self._next_expiry = min(self._next_expiry, caller.expires_at)
+
+    def remove_key(self, key: CallerKey) -> None:
+        """Refuse a key from now on."""
+        caller = self._callers.pop(key.caller_id)
+        del self._keys[caller.id]
+        for key_hash, _ in _hashes_of_key(key, caller):
+            self._by_digest.pop(self._digest_of(key_hash), None)
 
     async def authenticate(self, token: str) -> Caller | None:
-        digest = hash_key(token).removeprefix("sha256:")
-        found: Caller | None = None
-        for key_hash, caller in self._hashes:
-            if hmac.compare_digest(key_hash, digest):
-                found = caller
-        return None if found is None or found.has_expired() else found
+        found = self._find(token)
+        return found if found is not None and _is_in_force(found) else None
 
     def list_credentials(self) -> Sequence[Credential]:
-        now = time.time()
-        return [
-            (caller.id, key_hash)
-            for key_hash, caller in self._hashes
-            if caller.expires_at is None or caller.expires_at > now
-        ]
+        return [(caller_id, each) for caller_id, key in self._keys.items() for each in find_accepted_hashes(key)]
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
-        return self._callers.get(caller_id)
+        caller = self._callers.get(caller_id)
+        return caller if caller is not None and _is_in_force(caller) else None
+
+    def explain_refusal(self, token: str) -> KeyRefusal | None:
+        found = self._find(token)
+        if found is None:
+            return None
+        return "paused" if found.is_paused else "expired" if found.has_expired() else None
+
+    def take_expired(self) -> Collection[str]:
+        now = time.time()
+        if now < self._next_expiry:
+            return ()
+        since = self._next_expiry
+        times = {each.id: each.expires_at for each in self._callers.values() if each.expires_at is not None}
+        self._next_expiry = min((at for at in times.values() if at > now), default=math.inf)
+        return [caller_id for caller_id, at in times.items() if since <= at <= now]
 
     async def close(self) -> None:
         """Do nothing: keys need no background work."""
+
+    def _find(self, token: str) -> Caller | None:
+        return self._by_digest.get(self._digest_of(hash_key(token)))
+
+    def _digest_of(self, key_hash: str) -> bytes:
+        return hashlib.blake2b(key_hash.encode(), key=self._digest_key).digest()
 
 
 class Callers:
@@ -154,6 +205,8 @@ class Callers:
         self._digest_key = secrets.token_bytes(_KEY_BYTES)
         self._remembered: dict[bytes, Caller] = {}
         """Callers by a digest of their keys. The digest is keyed: how long a lookup takes says nothing of any key."""
+        self._used: dict[str, None] = {}
+        """The callers with keys that were authenticated lately: no more than there are keys."""
 
     def add_revocation_listener(self, callback: RevocationListener) -> None:
         """Call `callback` whenever callers are revoked, after requests of them are refused. It must not wait."""
@@ -169,12 +222,36 @@ class Callers:
         self._remembered.clear()
         self._providers = tuple(providers)
         self._has_no_auth = self._has_no_auth and not providers
-        now = self._list_credentials()
+        now = frozenset(self._list_credentials())
         revoked = RevokedCallers(names=frozenset(each[0] for each in before if each not in now))
+        self.revoke(revoked)
+        return revoked
+
+    def revoke(self, revoked: RevokedCallers) -> None:
+        """Forget what was found of keys before, and end what is open for callers whose keys are not accepted now."""
+        self._remembered.clear()
         if revoked:
             for callback in self._listeners:
                 callback(revoked)
-        return revoked
+
+    def revoke_expired(self) -> None:
+        """End what is open for callers that have expired since the last call."""
+        expired = frozenset(each for provider in self._providers for each in provider.take_expired())
+        if expired:
+            self.revoke(RevokedCallers(names=expired))
+
+    def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None:
+        """Return why the key of a refused request is refused. None: no provider knows it."""
+        token = _find_bearer_token(headers)
+        if token is None:
+            return None
+        found = (provider.explain_refusal(token) for provider in self._providers)
+        return next((refusal for refusal in found if refusal is not None), None)
+
+    def take_used(self) -> Collection[str]:
+        """Return the ids of the callers with keys that were authenticated since the last call."""
+        used, self._used = self._used, {}
+        return used
 
     @property
     def providers(self) -> Sequence[CallerProvider]:
@@ -194,6 +271,7 @@ class Callers:
         digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=self._digest_key).digest()
         caller = self._remembered.get(digest)
         if caller is not None and (caller.expires_at is None or not caller.has_expired()):
+            self._used[caller.id] = None
             return caller
         while True:
             providers = self._providers
@@ -206,6 +284,7 @@ class Callers:
             if len(self._remembered) >= MAX_REMEMBERED_KEYS:
                 self._remembered.clear()
             self._remembered[digest] = caller
+            self._used[caller.id] = None
         return caller
 
     def find_current(self, caller: Caller) -> Caller:
@@ -253,15 +332,27 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def resolve_caller_id(text: str, keys: Sequence[CallerKey]) -> str:
+def find_accepted_hashes(key: CallerKey) -> frozenset[str]:
+    """Return the hashes of keys with which a caller is accepted at this moment."""
+    now = time.time()
+    if key.paused or (key.expires is not None and key.expires.timestamp() <= now):
+        return frozenset()
+    has_old = key.old_hash_expires is not None and key.old_hash_expires.timestamp() > now
+    return frozenset({key.hash, str(key.old_hash)} if has_old else {key.hash})
+
+
+def resolve_caller_id(text: str, find_key: Callable[[str], CallerKey | None]) -> str:
     """Return the id of a caller that a person names, by its id or by the name of its key, with or without `key:`.
 
-    A name is that of the key in force, if there is one.
+    `find_key`: finds the key in force by its name.
     """
     # A key named `local` has to be named with `key:`: the caller of a gateway without keys has no other name.
     is_id = text == LOCAL_CALLER_ID or text.startswith((KEY_CALLER_PREFIX, JWT_CALLER_PREFIX))
     caller_id = text if is_id else f"{KEY_CALLER_PREFIX}{text}"
-    return next((key.caller_id for key in keys if without_key_id(key.caller_id) == caller_id), caller_id)
+    if not caller_id.startswith(KEY_CALLER_PREFIX):
+        return caller_id
+    key = find_key(caller_id.removeprefix(KEY_CALLER_PREFIX))
+    return caller_id if key is None else key.caller_id
 
 
 def is_storable(name: str) -> bool:
@@ -271,14 +362,27 @@ def is_storable(name: str) -> bool:
 
 def _caller_of_key(key: CallerKey) -> Caller:
     scope = CallerScope.everything() if key.allow is None else CallerScope.of([key.allow])
-    return Caller(id=key.caller_id, is_admin=key.is_admin, limits=key.limits, scope=scope)
+    expires_at = None if key.expires is None else key.expires.timestamp()
+    return Caller(
+        id=key.caller_id,
+        role=key.role,
+        limits=key.limits,
+        expires_at=expires_at,
+        is_paused=key.paused,
+        scope=scope,
+    )
+
+
+def _is_in_force(caller: Caller) -> bool:
+    return not caller.is_paused and not caller.has_expired()
 
 
 def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:
     """Return the hashes that are accepted, each with its caller, whose credentials expire where it is the old hash."""
     hashes = [(key.hash, caller)]
     if key.old_hash is not None and key.old_hash_expires is not None:
-        hashes.append((key.old_hash, replace(caller, expires_at=key.old_hash_expires.timestamp())))
+        expires_at = min(key.old_hash_expires.timestamp(), caller.expires_at or math.inf)
+        hashes.append((key.old_hash, replace(caller, expires_at=expires_at)))
     return hashes
 
 

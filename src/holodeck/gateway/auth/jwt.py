@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, ClaimValues, Credential, is_storable
+from holodeck.gateway.auth.callers import (
+    JWT_CALLER_PREFIX,
+    Caller,
+    ClaimValues,
+    Credential,
+    KeyRefusal,
+    is_storable,
+)
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.json.parse import parse_json
@@ -26,7 +33,7 @@ from holodeck.lib.net.http1_pool import send_once
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.callers import JWTCallers
+from holodeck.models.callers import ROLES, JWTCallers, Role
 
 # Seconds by which the clocks of the issuer and of this machine may differ.
 JWT_LEEWAY = 30
@@ -71,8 +78,8 @@ class JWTProvider:
 
     def list_credentials(self) -> Sequence[Credential]:
         # What a token may do can change without that the token is withdrawn.
-        rights = {"admin_scope": None, "allow": None, "allow_by_claim": None}
-        return [(JWT_CALLER_PREFIX, self.config.model_copy(update=rights))]
+        rights = {"role_by_scope": None, "allow": None, "allow_by_claim": None}
+        return [(JWT_CALLER_PREFIX, self.config.model_copy(update=rights).model_dump_json())]
 
     async def authenticate(self, token: str) -> Caller | None:
         import jwt
@@ -101,7 +108,7 @@ class JWTProvider:
         scopes = str(claims.get("scope", "")).split()
         return Caller(
             id=f"{JWT_CALLER_PREFIX}{subject}",
-            is_admin=self.config.admin_scope in scopes,
+            role=_find_role(self.config, scopes),
             issuer=self.config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
             scope=self._build_scope(values := self._matching_values(claims)),
@@ -114,6 +121,13 @@ class JWTProvider:
             return None
         scope = self._build_scope(self._matching_values(claim_values))
         return Caller(id=caller_id, issuer=self.config.issuer, scope=scope, claim_values=claim_values)
+
+    def explain_refusal(self, token: str) -> KeyRefusal | None:
+        return None
+
+    def take_expired(self) -> Collection[str]:
+        # A request of a token is refused when it has expired. What it has begun may end.
+        return ()
 
     def _matching_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the values of the claim of `allow_by_claim` that the file has a scope for, in the order of the
@@ -162,6 +176,14 @@ class JWTProvider:
             if response.status != HTTPStatus.OK:
                 raise OSError(f"HTTP {response.status}")
             return await response.read_all(_MAX_JWKS_BYTES)
+
+
+def _find_role(config: JWTCallers, scopes: Sequence[str]) -> Role | None:
+    """Return the role of a token with these scopes: of several, the one that may do most."""
+    if config.role_by_scope is None:
+        return None
+    found = {config.role_by_scope.get(scope) for scope in scopes}
+    return next((role for role in ROLES if role in found), None)
 
 
 def _build_scope(config: JWTCallers, values: tuple[str, ...]) -> CallerScope:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
+from holodeck.engine.tokens import CHARS_PER_TOKEN, count_items, count_tokens, find_cut_usage
 from holodeck.gateway.context.truncation import (
     ItemGroup,
     cut_outputs,
@@ -43,7 +43,8 @@ from holodeck.models.items import (
     Usage,
     text_message,
 )
-from holodeck.models.model_io import ContextCompacted, ModelAnswer, ModelRequest, TextDelta
+from holodeck.models.model_io import ContextCompacted, ModelAnswer, ModelRequest, StandInChosen, TextDelta
+from holodeck.models.price import NO_PRICES, ModelPrices
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 
 # Tokens that the model may use beyond those of the summary: some think before they write.
@@ -85,10 +86,12 @@ Rules:
 
 @record
 class Summary:
-    """A summary, and the tokens that it took."""
+    """A summary, and what it took."""
 
     text: str
     usage: Usage
+    cost: float | None = None
+    """None: the price of the model is unknown."""
 
 
 def build_summary_message(text: str) -> Message:
@@ -104,9 +107,10 @@ def build_truncation_message() -> Message:
 class SummaryWriter:
     """Asks a model for summaries."""
 
-    def __init__(self, model: ModelProvider, *, context_tokens: int | None) -> None:
+    def __init__(self, model: ModelProvider, *, context_tokens: int | None, prices: ModelPrices = NO_PRICES) -> None:
         """`context_tokens`: that the model has for a request and its answer. None: unknown."""
         self._model = model
+        self._prices = prices
         self._context_tokens = context_tokens
 
     async def write(self, items: Sequence[Item], *, max_tokens: int) -> Summary:
@@ -128,21 +132,27 @@ class SummaryWriter:
     async def _ask(self, request: ModelRequest, max_chars: int) -> Summary:
         """Send the request. An answer of more than `max_chars` is cut there, and the model's stream is closed."""
         texts: list[str] = []
-        size, usage = 0, Usage()
+        size, usage, price, answer = 0, Usage(), self._prices.usual, None
         async with aclosing(stream_in_batches(self._model, request)) as batches:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, TextDelta):
                         texts.append(event.text)
                         size += len(event.text)
+                    elif isinstance(event, StandInChosen):
+                        price = self._prices.find(event.name)
                     elif isinstance(event, ModelAnswer):
-                        usage = event.usage
+                        answer, usage = event, event.usage
                 if size > 2 * max_chars:
+                    usage = find_cut_usage(request, size)
                     break
         text = "".join(texts)
         if not text.strip():
             raise ModelError(f"Model '{self._model.name}' wrote no summary.")
-        return Summary(text=text.strip()[:max_chars], usage=usage)
+        cost = None
+        if price is not None:
+            cost = price.cost_of_cut(request, usage) if answer is None else price.cost_of_answer(answer)
+        return Summary(text=text.strip()[:max_chars], usage=usage, cost=cost)
 
 
 def write_transcript(items: Sequence[Item], max_chars: int | None = None) -> str:
@@ -227,6 +237,8 @@ class CompactedContext:
     items: tuple[Item, ...]
     usage: Usage = Usage()
     """Tokens of the request for the summary."""
+    cost: float | None = 0.0
+    """Of that request. None: the price of its model is unknown."""
     is_changed: bool = True
     """False for a context that was small already."""
     is_truncated: bool = False
@@ -236,12 +248,19 @@ class CompactedContext:
 class Compactor:
     """Compacts contexts with one model."""
 
-    def __init__(self, model: ModelProvider, *, target_tokens: int | None, context_tokens: int | None) -> None:
+    def __init__(
+        self,
+        model: ModelProvider,
+        *,
+        target_tokens: int | None,
+        context_tokens: int | None,
+        prices: ModelPrices = NO_PRICES,
+    ) -> None:
         """`target_tokens`: of a compacted context. None: a share of its tokens before.
 
         `context_tokens`: that the model has for a request and its answer. None: unknown.
         """
-        self._summaries = SummaryWriter(model, context_tokens=context_tokens)
+        self._summaries = SummaryWriter(model, context_tokens=context_tokens, prices=prices)
         self._target_tokens = target_tokens
 
     async def compact(self, items: Sequence[Item], *, max_tokens: int | None = None) -> CompactedContext:
@@ -263,7 +282,7 @@ class Compactor:
             return CompactedContext(items=_truncate(items, target), is_truncated=True)
         found = (*plan.instructions, build_summary_message(summary.text), *plan.kept)
         log.info("gateway.compacted", tokens=tokens, target=target, left=count_items(found))
-        return CompactedContext(items=found, usage=summary.usage)
+        return CompactedContext(items=found, usage=summary.usage, cost=summary.cost)
 
 
 @record
@@ -388,6 +407,6 @@ class CompactingModel(ModelWrapper):
             is_truncated=found.is_truncated,
             id=wire_item["id"],
         )
-        compacted = ContextCompacted(item=item, usage=found.usage)
+        compacted = ContextCompacted(item=item, usage=found.usage, cost=found.cost)
         self._latest = request.items, compacted
         return compacted

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
+from holodeck.engine.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.lib import log
 from holodeck.lib.errors import CONTEXT_TOO_LONG, ModelError
 from holodeck.lib.record import record

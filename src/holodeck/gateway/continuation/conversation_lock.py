@@ -32,9 +32,8 @@ from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_ca
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.request.input import read_input
-from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.input import read_stored_items
+from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input, SealedInput
 from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.storage.conversations import ConversationContents, ConversationItem
@@ -195,10 +194,10 @@ class ConversationState:
 async def _parse_conversation_items(items: Sequence[ConversationItem], sealed: SealedInput | None, param: str) -> Input:
     if not items:
         return Input()
-    entries = [orjson.loads(item.data) for item in items]
+    entries = orjson.loads(b"[%b]" % b",".join([item.data for item in items]))
     if sealed is not None:
         await sealed.open(entries, param=param, other_bytes=sum(len(item.data) for item in items))
-    return read_input(entries, sealed=sealed)
+    return read_stored_items(entries, sealed=sealed)
 
 
 def _build_conversation_context(

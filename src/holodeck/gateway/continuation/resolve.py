@@ -49,8 +49,7 @@ from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.input import list_calls_without_result, list_references, resolve_entries
-from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input, find_nothing
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input, SealedInput, find_nothing
 from holodeck.lib.call_errors import CLAIMED_ELSEWHERE, RESPONSE_ENDED_BEFORE
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
 from holodeck.lib.record import record

@@ -19,6 +19,7 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.metrics.exposition import Exposition, Gauge
 from holodeck.gateway.runs.background import Background
 from holodeck.lib.errors import StorageError
+from holodeck.providers.base import is_open
 from holodeck.storage.store import ResponseStore
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.server_tools import ServerTools
@@ -59,7 +60,8 @@ class AdminEndpoints:
         id="getHealth",
         tag="Operation",
         summary="Check that the process answers",
-        description="For a supervisor that restarts a process which hangs.",
+        description="For a supervisor that restarts a process which hangs. One whose event loop has not turned for 30 "
+        "seconds is a 503.",
         reply="Health",
         example=examples.HEALTH,
         is_public=True,
@@ -108,13 +110,13 @@ class AdminEndpoints:
         summary="Get the metrics",
         description=(
             "Counters, gauges and histograms in the text format of Prometheus, or in OpenMetrics for a client "
-            "that accepts `application/openmetrics-text`. Needs an operator's key."
+            "that accepts `application/openmetrics-text`."
         ),
         reply={"type": "string"},
         media_type="text/plain",
         other_media_types=("application/openmetrics-text",),
         example=examples.METRICS,
-        is_admin=True,
+        roles=("operator", "viewer", "metrics"),
         is_counted=False,
         is_plain_read=True,
     )
@@ -153,7 +155,7 @@ class AdminEndpoints:
                 name="holodeck_model_breaker_open",
                 text="1 while a model that kept failing is not asked.",
                 labels=("model",),
-                values=[((name,), getattr(each.provider, "is_open", False)) for name, each in backends.items()],
+                values=[((name,), is_open(each.provider)) for name, each in backends.items()],
             ),
             Gauge(
                 name="holodeck_tasks_failing",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from holodeck.engine.tokens import count_tokens
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.context.compaction import CompactedContext
-from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.approvals import insert_outputs
 from holodeck.gateway.continuation.conversation_lock import check_context_size
 from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of
@@ -123,10 +123,10 @@ class ContextEndpoints:
     ) -> None:
         """Count a summary as a run of one turn. `is_charged`: its cost is counted already."""
         if found.is_changed and not found.is_truncated:
-            result = RunResult(status="completed", text="", turns=1, usage=found.usage, seconds=seconds)
-            self._accounts.record_request(
-                caller.id, backend.name, result, backend.llm.effective_price, is_charged=is_charged
+            result = RunResult(
+                status="completed", text="", turns=1, usage=found.usage, seconds=seconds, cost=found.cost
             )
+            self._accounts.record_request(caller.id, backend.name, result, is_charged=is_charged)
 
     @route(
         "POST",

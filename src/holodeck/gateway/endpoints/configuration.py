@@ -35,7 +35,7 @@ class ConfigurationEndpoint:
         ),
         reply="Configuration",
         example=examples.CONFIGURATION,
-        is_admin=True,
+        roles=("operator",),
         is_unscoped=True,
         is_counted=False,
         is_plain_read=True,

@@ -35,7 +35,7 @@ from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.request.input import check_unique_ids, read_input
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.options import check_metadata
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.parsed_input import SealedInput
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MIB

@@ -1,103 +1,136 @@
-"""`/v1/keys`: the keys of callers in the gateway's file, made, changed, replaced and removed by its operator.
+"""`/v1/keys`: the keys of callers, made, changed, replaced and revoked by operators.
 
-A change edits the file and has it read again before the reply, so that a new key works at once and a removed one does
-not. The key itself is in the reply to its creation, and nowhere else.
+They are in the store, which all gateways of the database share, and in force at each of them within a second; at the
+gateway that is asked, when it replies. Keys of the gateway's file are listed as well, and changed only in the file. The
+key itself is in the reply to its creation, and nowhere else.
 """
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
+
+import orjson
 
 from holodeck.config.edit.caller_keys import (
     SETTINGS,
-    CallerKeyFile,
-    DuplicateKeyError,
-    LastKeyError,
-    UnknownKeyError,
     build_entry,
+    check_entry,
     describe_entry,
+    format_expiry,
     has_reference,
 )
-from holodeck.config.gateway_loader import is_gateway
+from holodeck.config.known_keys import closest_match
+from holodeck.config.lint import describe_unpriced_models
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.models.other_bodies import CreateKey, RotateKey, UpdateKey
 from holodeck.gateway.api.route import route
-from holodeck.gateway.auth.callers import hash_key, new_key
-from holodeck.gateway.configuration import ConfigurationHolder, ReloadOutcome
+from holodeck.gateway.auth.callers import Callers, hash_key, new_key
+from holodeck.gateway.auth.stored_keys import KnownKey, StoredKeys
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.parameters import TextParameter, build_limit, item_not_listed_error
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
-from holodeck.lib.errors import ConfigError, ExecutionError
-from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, without_key_id
+from holodeck.lib.errors import ConfigError
+from holodeck.lib.json.parse import parse_json
+from holodeck.models.callers import CallerKey
+from holodeck.storage.caller_keys import CallerKeyStore, StoredKey
 
 _NO_KEYS = (
     "This gateway has no keys: everything on this machine may use it. Make the first key at its terminal, with "
-    "'holodeck keys create ops --admin -f gateway.yaml'."
+    "'holodeck keys create ops --role operator -f gateway.yaml'."
 )
-_NO_FILE = "This gateway has no file of its own for keys, because it serves one agent file. Write a gateway.yaml."
-_NOT_READ = "This gateway does not read its file again while it runs. Change it at its terminal, and restart it."
-_NOT_APPLIED = "The file was changed, and the gateway does not apply it: see GET /v1/config. {problem}"
+_IN_FILE = "The key '{name}' is in the gateway's file, and is changed there: edit the file, and the gateway applies it."
+_CHANGED_MEANWHILE = "Somebody else has changed the key '{name}' at the same moment. Look at it, and try again."
+# Settings that no operator can change for the own key: the request would be its last.
+_OWN_SETTINGS = {
+    "role": "give it another role",
+    "allow": "give it a scope",
+    "expires": "let it expire",
+    "paused": "pause it",
+}
 
-# In front of the key of a problem that was found in the whole file.
-_IN_FILE = re.compile(r"^keys\[\d+\]\.?")
-
-T = TypeVar("T")
-
-_operator_route = partial(route, tag="Keys", is_admin=True, is_unscoped=True, is_counted=False)
+_key_route = partial(route, tag="Keys", is_unscoped=True, is_counted=False)
+_operator_route = partial(_key_route, roles=("operator",))
+_LIMIT = build_limit("Keys")
+_AFTER = TextParameter(name="after", about="The `caller_id` of the last key of the page before.")
+_TEXT = TextParameter(name="text", about="Only keys whose names have this in them, in any case.")
 
 
 class KeyEndpoints:
-    """Routes of keys, for operators."""
+    """Routes of keys."""
 
     def __init__(
         self,
         configurations: ConfigurationHolder,
         *,
-        reload: Callable[[], Awaitable[bool]],
-        get_outcome: Callable[[], ReloadOutcome | None],
-        open_file: Callable[[], CallerKeyFile | None],
+        callers: Callers,
+        keys: StoredKeys,
+        store: CallerKeyStore,
         budgets: Budgets,
+        store_uses: Callable[[], Awaitable[None]],
     ) -> None:
-        """`reload` reads the files again, and returns False if they are refused; `get_outcome` then says why.
-
-        `open_file` returns the keys of the gateway's file; None: the gateway does not read it again.
-        """
+        """`store_uses`: stores which callers this gateway has seen by now."""
         self._configurations = configurations
-        self._reload = reload
-        self._get_outcome = get_outcome
-        self._open_file = open_file
+        self._callers = callers
+        self._keys = keys
+        self._store = store
         self._budgets = budgets
+        self._store_uses = store_uses
 
-    @_operator_route(
+    @_key_route(
         "GET",
         "/v1/keys",
+        roles=("operator", "viewer"),
         id="listKeys",
         summary="List the keys",
         description=(
-            "The callers that have a key, with what they may use and what they have spent of their budgets. Keys "
-            "themselves are not stored."
+            "The callers that have a key, with what they may use, when they were last seen, and what they have spent "
+            "of their budgets: those of the gateway's file, then those of the store by name. Keys themselves are not "
+            "stored."
         ),
+        query=(_LIMIT, _AFTER, _TEXT),
         reply="KeyList",
-        example={"object": "list", "data": [{**examples.KEY, "spending": examples.SPENDING}]},
-        errors=("storage",),
+        example={
+            "object": "list",
+            "data": [{**examples.KEY, "last_used_at": 1781000000, "spending": examples.SPENDING}],
+            "has_more": False,
+        },
+        errors=("query", "storage"),
         is_plain_read=True,
     )
     async def list_keys(self, request: Request) -> Reply:
-        gateway = self._configurations.current.gateway
-        return json_reply({"object": "list", "data": [await self._list_key(key) for key in gateway.keys]})
+        limit, after, text = _LIMIT.read(request.query), _AFTER.read(request.query), _TEXT.read(request.query)
+        found: list[CallerKey | KnownKey] = [*self._configurations.current.gateway.keys, *self._keys.list_keys()]
+        if text:
+            found = [each for each in found if text.lower() in _key_of(each).name.lower()]
+        start = 0
+        if after is not None:
+            places = [place for place, each in enumerate(found) if _key_of(each).caller_id == after]
+            if not places:
+                raise item_not_listed_error(after)
+            start = places[0] + 1
+        page = found[start : start + limit]
+        await self._store_uses()
+        uses = await self._store.read_uses([_key_of(each).caller_id for each in page])
+        data = [await self._list_key(each, uses) for each in page]
+        return json_reply({"object": "list", "data": data, "has_more": len(found) > start + limit})
 
-    async def _list_key(self, key: CallerKey) -> dict[str, Any]:
-        state = await self._budgets.read_state(key.caller_id)
-        return {**_key_resource_of(_entry_of(key)), "spending": None if state is None else state.to_resource()}
+    async def _list_key(self, listed: CallerKey | KnownKey, uses: Mapping[str, float]) -> dict[str, Any]:
+        key = _key_of(listed)
+        state, used_at = await self._budgets.read_state(key.caller_id), uses.get(key.caller_id)
+        return {
+            **(_resource_of_file(listed) if isinstance(listed, CallerKey) else _resource_of(listed)),
+            "last_used_at": None if used_at is None else int(used_at),
+            "spending": None if state is None else state.to_resource(),
+        }
 
     @_operator_route(
         "POST",
@@ -112,16 +145,20 @@ class KeyEndpoints:
         example_body={"name": "alice", "allow": {"models": ["small*"]}},
         reply="NewKey",
         example={**examples.KEY, "key": "hd-..."},
-        errors=("fields", "file"),
+        errors=("fields", "keys", "storage"),
     )
     async def create(self, request: Request) -> Reply:
         sent, key = read_body(CreateKey, request.json()), new_key()
-        settings = _list_settings(sent)
-        entry = build_entry(sent.name, hash_key(key))
-        entry |= {field: value for field, value in settings.items() if value is not None and value is not False}
-        await self._edit(lambda file: file.add(entry))
-        log.warning("key.created", name=entry["name"], is_admin=bool(entry.get("admin")), caller=request.caller.id)
-        return json_reply({**_key_resource_of(entry), "key": key})
+        settings = {field: value for field, value in _list_settings(sent).items() if value is not None}
+        entry = {**build_entry(sent.name, hash_key(key)), **settings}
+        self._require_keys()
+        if self._is_in_file(sent.name) and self._keys.find_key(sent.name) is None:
+            raise _exists_error(sent.name)
+        self._check(entry, f"the key '{sent.name}'")
+        if not await self._store.add_key(sent.name, orjson.dumps(entry), request.caller.id):
+            raise _exists_error(sent.name)
+        log.warning("key.created", name=sent.name, role=entry.get("role"), caller=request.caller.id)
+        return json_reply({**await self._apply(sent.name), "key": key})
 
     @_operator_route(
         "POST",
@@ -130,32 +167,30 @@ class KeyEndpoints:
         summary="Change what a key may do",
         description=(
             "The key itself stays the same. A setting that is given replaces that of the key, null removes it, and one "
-            "that is left out stays. The key of the request itself cannot lose its operator rights, or get a scope."
+            "that is left out stays. The key of the request itself cannot lose its role, get a scope, be paused or "
+            "expire."
         ),
         body="UpdateKey",
         example_body={"name": "alice", "allow": {"models": ["small*"]}, "budget": None},
         reply="Key",
         example=examples.KEY,
-        errors=("fields", "file", "lookup"),
+        errors=("fields", "keys", "lookup", "storage"),
     )
     async def update(self, request: Request) -> Reply:
         sent = read_body(UpdateKey, request.json())
-        name, changes = sent.name, _list_settings(sent)
-        given = list(changes)
+        changes = _list_settings(sent)
         if not changes:
             listed = ", ".join(SETTINGS)
             refuse(f"Give one of these at least: {listed}.", SETTINGS[0], "missing_required_parameter")
-        if changes.get("admin") is False:
-            # What no entry needs to say.
-            changes["admin"] = None
-        _require_other_key(request, name, changes)
-        await self._edit(lambda file: file.update(name, lambda _: changes))
-        log.warning("key.updated", name=name, fields=given, caller=request.caller.id)
-        keys = self._configurations.current.gateway.keys
-        updated = next((key for key in keys if key.name == name), None)
-        if updated is None:
-            raise APIError(404, f"'keys' has no '{name}' any more.", kind="not_found", code="not_found")
-        return json_reply(_key_resource_of(_entry_of(updated)))
+        stored = await self._require_stored(sent.name)
+        entry = _entry_of(stored)
+        if _is_own_key(request, entry):
+            _check_own_changes(entry, changes)
+        new = {field: value for field, value in {**entry, **changes}.items() if value is not None}
+        self._check(new, f"the key '{sent.name}'")
+        await self._change(stored, new)
+        log.warning("key.updated", name=sent.name, fields=list(changes), caller=request.caller.id)
+        return json_reply(await self._apply(sent.name))
 
     @_operator_route(
         "POST",
@@ -167,14 +202,20 @@ class KeyEndpoints:
         example_body={"name": "alice", "grace_seconds": 86400},
         reply="NewKey",
         example={**examples.KEY, "key": "hd-..."},
-        errors=("fields", "file", "lookup"),
+        errors=("fields", "keys", "lookup", "storage"),
     )
     async def rotate(self, request: Request) -> Reply:
-        sent = read_body(RotateKey, request.json())
-        name, key, grace = sent.name, new_key(), timedelta(seconds=sent.grace_seconds) if sent.grace_seconds else None
-        entry = await self._edit(lambda file: file.rotate(name, hash_key(key), grace))
-        log.warning("key.rotated", name=name, caller=request.caller.id)
-        return json_reply({**_key_resource_of(entry), "key": key})
+        sent, key = read_body(RotateKey, request.json()), new_key()
+        stored = await self._require_stored(sent.name)
+        entry = _entry_of(stored)
+        new = {field: value for field, value in entry.items() if not field.startswith("old_hash")}
+        new["hash"] = hash_key(key)
+        if sent.grace_seconds:
+            new["old_hash"] = entry["hash"]
+            new["old_hash_expires"] = format_expiry(timedelta(seconds=sent.grace_seconds))
+        await self._change(stored, new)
+        log.warning("key.rotated", name=sent.name, caller=request.caller.id)
+        return json_reply({**await self._apply(sent.name), "key": key})
 
     @_operator_route(
         "DELETE",
@@ -184,67 +225,129 @@ class KeyEndpoints:
         description="What runs for the caller is cancelled. The key of the request itself cannot be revoked by it.",
         reply="DeletedKey",
         example={"name": "alice", "object": "key.deleted", "deleted": True},
-        errors=("file", "lookup"),
+        errors=("keys", "lookup", "storage"),
         may_have_slashes=True,
     )
     async def delete(self, request: Request) -> Reply:
         name = request.path_params["name"]
-        if _is_own_key(request, name):
-            message = "This is the key of this request: remove it with another operator's key, or at the terminal."
-            raise APIError(409, message, kind="invalid_request", code="key_in_use")
-        await self._edit(lambda file: file.remove(name))
+        stored = await self._require_stored(name)
+        if _is_own_key(request, _entry_of(stored)):
+            raise _own_key_error("remove it", None)
+        await self._change(stored, None)
         log.warning("key.revoked", name=name, caller=request.caller.id)
+        await self._keys.refresh()
         return json_reply({"name": name, "object": "key.deleted", "deleted": True})
 
-    async def _edit(self, edit: Callable[[CallerKeyFile], T]) -> T:
-        """Change the file in a thread, and apply it. Raises `APIError` for what cannot be done."""
-        current = self._configurations.current
-        if not is_gateway(current.loaded.path, str(current.loaded.path)):
-            raise APIError(409, _NO_FILE, kind="invalid_request", code="not_changeable")
-        if not current.gateway.keys:
-            raise APIError(409, _NO_KEYS, kind="invalid_request", code="not_changeable")
-        file = self._open_file()
-        if file is None:
-            raise APIError(409, _NOT_READ, kind="invalid_request", code="not_changeable")
+    async def _apply(self, name: str) -> dict[str, Any]:
+        """Accept the keys as they are now, and return one of them. Nothing may be awaited after it.
+
+        The request is cancelled by that where its own key is replaced, and has its reply nevertheless.
+        """
+        await self._keys.refresh()
+        known = self._keys.find_key(name)
+        if known is None:
+            raise self._missing_error(name)
+        return _resource_of(known)
+
+    def _require_keys(self) -> None:
+        if self._callers.has_no_auth:
+            raise APIError(409, _NO_KEYS, kind="invalid_request", code="no_keys")
+
+    async def _require_stored(self, name: str) -> StoredKey:
+        """Return a key of the store as it is at this moment. Raises `APIError` for one that cannot be changed here."""
+        self._require_keys()
+        stored = await self._store.get_key(name)
+        if stored is None and self._is_in_file(name):
+            raise APIError(409, _IN_FILE.format(name=name), kind="invalid_request", code="key_in_file")
+        if stored is None:
+            raise self._missing_error(name)
+        return stored
+
+    def _is_in_file(self, name: str) -> bool:
+        return any(key.name == name for key in self._configurations.current.gateway.keys)
+
+    def _missing_error(self, name: str) -> APIError:
+        names = [known.key.name for known in self._keys.list_keys()]
+        close = closest_match(name, names)
+        message = f"There is no key '{name}'." + (f" Did you mean '{close}'?" if close else "")
+        return APIError(404, message, kind="not_found", code="not_found")
+
+    async def _change(self, stored: StoredKey, entry: Mapping[str, Any] | None) -> None:
+        encoded = None if entry is None else orjson.dumps(entry)
+        if not await self._store.change_key(stored.name, stored.change, encoded):
+            message = _CHANGED_MEANWHILE.format(name=stored.name)
+            raise APIError(409, message, kind="invalid_request", code="key_changed")
+
+    def _check(self, entry: Mapping[str, Any], shown_as: str) -> None:
+        """Refuse an entry that a gateway's file could not have."""
         try:
-            result = await asyncio.to_thread(edit, file)
-        except DuplicateKeyError as error:
-            raise APIError(409, _text_of(error), kind="invalid_request", code="key_exists", param="name") from None
-        except UnknownKeyError as error:
-            raise APIError(404, _text_of(error), kind="not_found", code="not_found") from None
-        except LastKeyError as error:
-            raise APIError(409, _text_of(error), kind="invalid_request", code="key_in_use") from None
+            check_entry(entry, shown_as=shown_as)
         except ConfigError as error:
-            refuse(_text_of(error), _IN_FILE.sub("", error.problems[0].key or "") or "name")
-        except ExecutionError as error:
-            raise APIError(409, str(error), kind="invalid_request", code="not_changeable") from None
-        if not await self._reload():
-            outcome = self._get_outcome()
-            problems = outcome.problems if outcome is not None else ()
-            message = _NOT_APPLIED.format(problem=" ".join(problem.message for problem in problems))
-            raise APIError(409, message, kind="invalid_request", code="not_applied")
-        return result
+            refuse(_text_of(error), error.problems[0].key or "name")
+        current = self._configurations.current
+        key = CallerKey.model_validate(entry)
+        if key.budget is not None:
+            scopes = None if key.allow is None else [key.allow]
+            message, fix = describe_unpriced_models(current.gateway, current.loaded.agents, scopes)
+            if message:
+                refuse(f"{message}. {fix}", "budget")
 
 
-def _is_own_key(request: Request, name: str) -> bool:
-    return without_key_id(request.caller.id) == f"{KEY_CALLER_PREFIX}{name}"
+def _key_of(listed: CallerKey | KnownKey) -> CallerKey:
+    return listed if isinstance(listed, CallerKey) else listed.key
 
 
-def _require_other_key(request: Request, name: str, changes: Mapping[str, Any]) -> None:
+def _resource_of_file(key: CallerKey) -> dict[str, Any]:
+    entry = key.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return _build_resource(key, entry, "file", made_at=None, made_by=None)
+
+
+def _resource_of(known: KnownKey) -> dict[str, Any]:
+    return _build_resource(known.key, known.entry, "store", made_at=int(known.made_at), made_by=known.made_by)
+
+
+def _build_resource(
+    key: CallerKey, entry: Mapping[str, Any], source: str, *, made_at: int | None, made_by: str | None
+) -> dict[str, Any]:
+    return {
+        "object": "key",
+        **describe_entry(entry),
+        "caller_id": key.caller_id,
+        "source": source,
+        "made_at": made_at,
+        "made_by": made_by,
+    }
+
+
+def _entry_of(stored: StoredKey) -> dict[str, Any]:
+    entry: dict[str, Any] = parse_json(stored.entry or b"{}")
+    return entry
+
+
+def _is_own_key(request: Request, entry: Mapping[str, Any]) -> bool:
+    return request.caller.id == CallerKey.model_validate(entry).caller_id
+
+
+def _check_own_changes(entry: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     """Refuse a change by which the operator would lose these routes."""
-    if not _is_own_key(request, name):
-        return
-    for param, is_lost, what in (
-        ("admin", "admin" in changes and changes["admin"] is None, "take its operator rights"),
-        ("allow", changes.get("allow") is not None, "give it a scope"),
-    ):
+    for field in changes.keys() & _OWN_SETTINGS.keys():
+        is_lost = changes[field] != entry.get(field) if field == "role" else bool(changes[field])
         if is_lost:
-            message = f"This is the key of this request: {what} with another operator's key, or at the terminal."
-            raise APIError(409, message, kind="invalid_request", code="key_in_use", param=param)
+            raise _own_key_error(_OWN_SETTINGS[field], field)
+
+
+def _own_key_error(what: str, param: str | None) -> APIError:
+    message = f"This is the key of this request: {what} with another operator's key."
+    return APIError(409, message, kind="invalid_request", code="key_in_use", param=param)
+
+
+def _exists_error(name: str) -> APIError:
+    message = f"There is a key '{name}' already. Use another name, or give it a new key: POST /v1/keys/rotate."
+    return APIError(409, message, kind="invalid_request", code="key_exists", param="name")
 
 
 def _list_settings(sent: CreateKey) -> dict[str, Any]:
-    """Return the settings of a key that were sent. A variable in one is refused: the list of keys would have it."""
+    """Return the settings of a key that were sent. A variable in one is refused: it would mean nothing here."""
     settings = {field: getattr(sent, field) for field in SETTINGS if field in sent.model_fields_set}
     for field, value in settings.items():
         if has_reference(value):
@@ -252,16 +355,6 @@ def _list_settings(sent: CreateKey) -> dict[str, Any]:
     return settings
 
 
-def _entry_of(key: CallerKey) -> dict[str, Any]:
-    """Return a key in force as an entry of the file."""
-    return key.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
-
-def _key_resource_of(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"object": "key", **describe_entry(entry)}
-
-
 def _text_of(error: ConfigError) -> str:
-    """Return the first problem without the path of the file, which is the operator's own."""
     problem = error.problems[0]
     return " ".join(part for part in (f"{problem.message}.", problem.fix) if part)

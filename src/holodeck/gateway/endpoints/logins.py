@@ -41,7 +41,7 @@ _REDIRECT_QUERY = (
     TextParameter(name="error", about="Why there is no permission."),
     TextParameter(name="error_description", about="The same in words."),
 )
-_operator_route = partial(route, tag="MCP servers", is_admin=True, is_counted=False)
+_operator_route = partial(route, tag="MCP servers", roles=("operator",), is_counted=False)
 
 _STYLE = "body{font:16px system-ui;margin:15vh auto;max-width:30em;padding:0 1em;text-align:center}"
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()

@@ -10,10 +10,10 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
+from holodeck.engine.tokens import count_tokens
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.context.tokens import count_tokens
 from holodeck.gateway.continuation.memory import ReasoningCache, ToolHistoryCache
 from holodeck.gateway.continuation.message_threads import MessageThreads
 from holodeck.gateway.endpoints.unstored import UnstoredEndpoint, UnstoredRequest

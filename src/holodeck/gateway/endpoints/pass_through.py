@@ -9,16 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from holodeck.engine.tokens import CHARS_PER_TOKEN
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.models.other_bodies import HandedOnBody
 from holodeck.gateway.api.route import route
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.context.tokens import CHARS_PER_TOKEN
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.errors import encode_chat_error, reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
@@ -96,15 +95,17 @@ class PassThroughEndpoints:
         if model is None:
             message = f"The model '{backend.name}' has no {path}. Name one whose provider has it."
             refuse(message, "model")
-        exchange = _Exchange(backend, model, body, request.caller.id)
+        exchange = _Exchange(backend, model, body, request.caller.id, model_input=body[needed])
         documents = exchange.send()
         if self._budgets.has_limit(request.caller.id):
-            documents = exchange.send_charged(self._budgets, request.caller.id, body[needed])
+            documents = exchange.send_charged(self._budgets, request.caller.id)
         if sent.stream:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
-        async with aclosing(documents):
-            answers = [document async for document in documents]
-        result = self._count(exchange, request)
+        try:
+            async with aclosing(documents):
+                answers = [document async for document in documents]
+        finally:
+            result = self._count(exchange, request)
         if result.error is not None:
             return reply_for_failed_run(result, {"id": request.id})
         return json_reply(answers[-1])
@@ -125,9 +126,7 @@ class PassThroughEndpoints:
     def _count(self, exchange: _Exchange, request: Request) -> RunResult:
         result = exchange.build_result()
         backend = exchange.backend
-        self._accounts.record_request(
-            request.caller.id, backend.name, result, backend.llm.effective_price, is_charged=exchange.is_charged
-        )
+        self._accounts.record_request(request.caller.id, backend.name, result, is_charged=exchange.is_charged)
         log.add_fields(model=exchange.backend.name, run=result.status, input_tokens=result.usage.input_tokens)
         return result
 
@@ -135,7 +134,10 @@ class PassThroughEndpoints:
 class _Exchange:
     """One request to a model, and how it ended."""
 
-    def __init__(self, backend: Backend, model: ModelProvider, body: Mapping[str, Any], caller_id: str) -> None:
+    def __init__(
+        self, backend: Backend, model: ModelProvider, body: Mapping[str, Any], caller_id: str, *, model_input: object
+    ) -> None:
+        """`model_input`: the part of the body that the model counts."""
         self.backend = backend
         self.is_charged = False
         """Whether its cost is counted already."""
@@ -143,7 +145,11 @@ class _Exchange:
         self._body = body
         self._caller_id = caller_id
         self._started_at = time.perf_counter()
-        self._usage = Usage()
+        self._model_input = model_input
+        self._told = Usage()
+        self._document_count = self._characters = 0
+        self._has_ended = False
+        """Whether the model has; otherwise the client has left it."""
         self._error: Failure | None = Failure(code="model_error", message=_NO_ANSWER, public_message=_NO_ANSWER)
 
     async def send(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -153,47 +159,55 @@ class _Exchange:
             async with aclosing(self._model.stream(request)) as events:
                 async for event in events:
                     if isinstance(event, PassedDocument):
-                        self._error = None
-                        self._usage = _read_usage(event.document.get("usage")) or self._usage
+                        self._note(event.document)
                         yield {**event.document, "model": self.backend.name}
+            self._has_ended = True
         except ModelError as error:
+            self._has_ended = True
             self._fail(error)
 
-    async def send_charged(
-        self, budgets: Budgets, caller_id: str, model_input: object
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Do as `send` for a caller with a limit: the cost is reserved before, and charged after.
+    def _note(self, document: Mapping[str, Any]) -> None:
+        self._error = None
+        self._told = _read_usage(document.get("usage")) or self._told
+        self._document_count += 1
+        self._characters += _count_characters(document)
 
-        Tokens that the provider does not tell are estimated: `model_input` is the part of the body that it counts.
-        """
+    async def send_charged(self, budgets: Budgets, caller_id: str) -> AsyncGenerator[dict[str, Any], None]:
+        """Do as `send` for a caller with a limit: the cost is reserved before, and charged after."""
         self.is_charged = True
-        price, limit = self.backend.llm.effective_price, self._body.get("max_tokens")
-        estimate = Usage(
-            input_tokens=-(-len(orjson.dumps(model_input)) // CHARS_PER_TOKEN),
-            output_tokens=limit if isinstance(limit, int) and limit > 0 else 0,
-        )
+        limit = self._body.get("max_tokens")
+        estimate = self._estimate_usage(limit if isinstance(limit, int) and limit > 0 else 0)
         try:
-            reservation = await budgets.reserve(caller_id, estimate, price)
+            reservation = await budgets.reserve(caller_id, estimate.total_tokens, self._find_cost(estimate) or 0.0)
         except ModelError as error:
+            self._has_ended = True
             self._fail(error)
             return
-        count = characters = 0
-        has_ended = False
         try:
             async with aclosing(self.send()) as documents:
                 async for document in documents:
-                    count += 1
-                    characters += _count_characters(document)
                     yield document
-            has_ended = True
         finally:
-            if has_ended and not count:
-                reservation.settle(None)
-            elif self._usage.total_tokens:
-                reservation.settle(self._usage)
-            else:
-                reservation.settle(replace(estimate, output_tokens=-(-characters // CHARS_PER_TOKEN)))
+            has_failed = self._has_ended and not self._document_count
+            usage = Usage() if has_failed else self._find_usage()
+            reservation.settle(None if has_failed else usage, self._find_cost(usage) or 0.0)
         await budgets.store_spending(caller_id)
+
+    def _find_usage(self) -> Usage:
+        """Return the tokens that the provider has told, or else an estimate by what was sent and received."""
+        if self._told.total_tokens or (self._has_ended and not self._document_count):
+            return self._told
+        return self._estimate_usage(-(-self._characters // CHARS_PER_TOKEN))
+
+    def _estimate_usage(self, output_tokens: int) -> Usage:
+        input_tokens = -(-len(orjson.dumps(self._model_input)) // CHARS_PER_TOKEN)
+        return Usage(
+            input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=input_tokens + output_tokens
+        )
+
+    def _find_cost(self, usage: Usage) -> float | None:
+        price = self.backend.llm.effective_price
+        return None if price is None else price.cost_of(usage)
 
     def _fail(self, error: ModelError) -> None:
         log.warning("gateway.hand_on_failed", model=self.backend.name, error=error)
@@ -206,14 +220,15 @@ class _Exchange:
         )
 
     def build_result(self) -> RunResult:
-        seconds = time.perf_counter() - self._started_at
+        usage = self._find_usage()
         return RunResult(
-            status="completed" if self._error is None else "failed",
+            status="cancelled" if not self._has_ended else "completed" if self._error is None else "failed",
             text="",
-            error=self._error,
+            error=self._error if self._has_ended else None,
             turns=1,
-            usage=self._usage,
-            seconds=seconds,
+            usage=usage,
+            seconds=time.perf_counter() - self._started_at,
+            cost=self._find_cost(usage),
         )
 
 

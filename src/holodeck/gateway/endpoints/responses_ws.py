@@ -33,7 +33,7 @@ from holodeck.gateway.http.request import (
 )
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.response_builder import ResponseBuilder
-from holodeck.gateway.server.admission import Admission
+from holodeck.gateway.server.admission import LARGE_BODY_BYTES, Admission
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import read_socket_message, stream_id_of
 from holodeck.lib.byte_budget import ByteBudget
@@ -78,7 +78,8 @@ class ResponseSockets:
         """`seconds`: the longest time that a connection may be open.
 
         `max_queued_bytes`: of the queued messages of one connection; a single larger one is queued nevertheless.
-        `budget`: from which messages have acquired their bytes. `admission`: knows whether the gateway is overloaded.
+        `budget`: from which messages have acquired their bytes.
+        `admission`: knows whether the gateway is overloaded, and gives large messages turns.
         """
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
@@ -158,6 +159,8 @@ class ResponseSockets:
             return
         try:
             with RequestReservation(self._budget) as reservation:
+                if len(message) > LARGE_BODY_BYTES:
+                    await self._admission.wait_large_turn()
                 reservation.acquire_parsed(message)
                 body = _parse_message(message)
                 stream_id = stream_id_of(body)

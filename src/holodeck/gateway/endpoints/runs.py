@@ -6,7 +6,7 @@ that are not stored yet are listed among the stored ones; those of other gateway
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,9 +29,12 @@ from holodeck.gateway.http.parameters import (
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.active_runs import ActiveRuns
+from holodeck.gateway.runs.background import Background
 from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.gateway.runs.run_rows import build_run_resource, build_run_row
+from holodeck.gateway.runs.run_trace import read_trace
 from holodeck.gateway.runs.trace_resource import build_trace_resource
+from holodeck.gateway.runs.trace_steps import StoredTrace
 from holodeck.models.callers import CallerKey
 from holodeck.models.items_json import encode_item
 from holodeck.storage.runs import SEARCHED_RUNS, UNFINISHED_STATUSES, Position, RunQuery, StoredRun
@@ -43,9 +46,11 @@ CALLER = TextParameter(
     about=(
         "Only of this caller: its id, such as `key:alice#qkzvhtwbarme` or `jwt:alice`, or the name of its key, such as "
         "`alice`: that of the key in force. `local` is the caller of a gateway without keys; a key of that name is "
-        "`key:local`. Others than oneself are for operators."
+        "`key:local`. Others than oneself are for those who see all."
     ),
 )
+FindKey = Callable[[str], CallerKey | None]
+"""Finds the key in force of a name."""
 owned_route = partial(route, "GET", tag="Runs and usage", is_counted=False, shows_other_callers=True)
 """The decorator of a route that shows a caller its own, and an operator everything."""
 _LIMIT = build_limit("Runs")
@@ -65,10 +70,20 @@ _CREATED_BEFORE = TimeParameter(name="created_before", about="Seconds since 1970
 class RunEndpoints:
     """Routes of runs."""
 
-    def __init__(self, store: ResponseStore, runs: ActiveRuns, configurations: ConfigurationHolder) -> None:
+    def __init__(
+        self,
+        store: ResponseStore,
+        runs: ActiveRuns,
+        configurations: ConfigurationHolder,
+        background: Background,
+        *,
+        find_key: FindKey,
+    ) -> None:
         self._store = store
         self._runs = runs
         self._configurations = configurations
+        self._background = background
+        self._find_key = find_key
 
     @owned_route(
         "/v1/runs",
@@ -89,12 +104,14 @@ class RunEndpoints:
             "last_id": examples.RUN_ID,
             "has_more": False,
         },
-        errors=("query", "operator", "storage"),
+        errors=("query", "storage"),
     )
     async def list_runs(self, request: Request) -> Reply:
         """Return a page of runs, newest first."""
-        keys = self._configurations.current.gateway.keys
-        query = await self._read_query(request.query, find_owner(request.caller, request.query, keys))
+        caller = request.caller
+        query = await self._read_query(
+            request.query, find_owner(caller, request.query, self._find_key, can_read_all=caller.can_read_all_callers)
+        )
         # Before the stored ones are read: a run that ends meanwhile is then found twice, and not missed.
         live = {run.id: run for run in self._runs.list_stored() if query.caller_id in (None, run.caller_id)}
         page = await self._store.runs.list_runs(query)
@@ -143,19 +160,49 @@ class RunEndpoints:
         if live is not None:
             given = live.writer.request
             items = [encode_item(item) for item in (*given.input.items, *live.trace.items)]
-            trace = {**orjson.loads(live.trace.encode()), "item_offset": len(given.input.items)}
-            return self._reply_trace(request, run, trace, items, given.instructions)
+            begun: StoredTrace = {**live.trace.to_stored(), "item_offset": len(given.input.items)}
+            return self._reply_trace(request, run, begun, items, given.instructions)
         record = await self._store.get(run.id, run.caller_id)
-        if record is None or record.trace is None:
+        trace = None if record is None else read_trace(record.trace)
+        if record is None or trace is None:
             raise not_found_error("Run", run.id)
         instructions = orjson.loads(record.resource)["instructions"]
-        return self._reply_trace(request, run, orjson.loads(record.trace), orjson.loads(record.items), instructions)
+        return self._reply_trace(request, run, trace, orjson.loads(record.items), instructions)
+
+    @route(
+        "POST",
+        "/v1/runs/{id}/cancel",
+        id="cancelRun",
+        tag="Runs and usage",
+        summary="Cancel a run",
+        description=(
+            "Cancel a run of the caller, whichever gateway has it. An operator's key without a scope cancels those of "
+            "all callers. Returns the run: one of another gateway ends a moment later. A finished one stays as it is."
+        ),
+        reply="Run",
+        example={**examples.RUN, "status": "cancelled"},
+        errors=STORED_ERRORS,
+        is_counted=False,
+        shows_other_callers=True,
+    )
+    async def cancel(self, request: Request) -> Reply:
+        """Cancel a run. Idempotent."""
+        run = await self._require_run(request)
+        live = self._runs.find_stored(run.id)
+        if live is not None:
+            live.cancel()
+        if run.status in UNFINISHED_STATUSES:
+            # Also stored for a gateway that takes it over.
+            await self._background.cancel(run.id, run.caller_id)
+        if live is not None:
+            await live.finished.wait()
+        return json_reply(build_run_resource(await self._require_run(request)), owner=run.caller_id)
 
     def _reply_trace(
         self,
         request: Request,
         run: StoredRun,
-        trace: Mapping[str, Any],
+        trace: StoredTrace,
         items: Sequence[Mapping[str, Any]],
         instructions: str | None,
     ) -> Reply:
@@ -203,17 +250,18 @@ class RunEndpoints:
         return run.position
 
 
-def find_owner(caller: Caller, query: Mapping[str, str], keys: Sequence[CallerKey]) -> str | None:
+def find_owner(caller: Caller, query: Mapping[str, str], find_key: FindKey, *, can_read_all: bool) -> str | None:
     """Return the caller whose runs or usage a request is about; None: all callers. Raises `APIError` 403.
 
-    An operator's key may name one as `caller`, by its id or by the name of its key among `keys`.
+    One that `can_read_all` may name another as `caller`, by its id or by the name of its key, which
+    `find_key` finds.
     """
     given = CALLER.read(query)
-    named = None if given is None else resolve_caller_id(given, keys)
-    if caller.can_read_all_callers:
+    named = None if given is None else resolve_caller_id(given, find_key)
+    if can_read_all:
         return named
     if named is not None and named != caller.id:
-        message = "Only an operator's key that may use everything can name another 'caller'."
+        message = "Naming another 'caller' needs a role that sees all callers, and a key that may use everything."
         raise APIError(403, message, kind="invalid_request", code="forbidden", param="caller")
     return caller.id
 

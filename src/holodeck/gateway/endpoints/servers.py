@@ -32,7 +32,7 @@ from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
 from holodeck.tools.mcp.lock.lock_file import LockFile, read_lock, write_lock
 from holodeck.tools.mcp.server_tools import ServerTools
 
-_operator_route = partial(route, tag="MCP servers", is_admin=True, is_counted=False)
+_operator_route = partial(route, tag="MCP servers", roles=("operator",), is_counted=False)
 
 
 class ServerEndpoints:

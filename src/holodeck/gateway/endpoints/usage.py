@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.route import route
-from holodeck.gateway.configuration import ConfigurationHolder
-from holodeck.gateway.endpoints.runs import CALLER, find_owner, owned_route
+from holodeck.gateway.endpoints.runs import CALLER, FindKey, find_owner, owned_route
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.parameters import ChoiceParameter, TimeParameter, WordsParameter
 from holodeck.gateway.http.replies import Reply, json_reply
@@ -19,7 +18,6 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import MINUTES_DAYS, UsageMeter
 from holodeck.lib.off_loop import run_off_loop
-from holodeck.models.callers import CallerKey
 from holodeck.storage.usage import (
     DAY,
     HOUR,
@@ -54,7 +52,7 @@ _GROUP_BY = WordsParameter(name="group_by", values=tuple(GROUPS), example="calle
 _FORMAT = ChoiceParameter(name="format", values=("json", "csv"), default="json")
 _COUNTS = (
     *("requests", "errors", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
-    *("reasoning_tokens", "tool_calls"),
+    *("reasoning_tokens", "estimated_tokens", "tool_calls"),
 )
 _DIGITS = 10
 # A spreadsheet takes a text that begins with one of these for a formula.
@@ -65,14 +63,12 @@ _NO_BUDGET = dict.fromkeys(("amount", "period", "spent", "left", "resets_at"))
 
 
 class UsageEndpoints:
-    """The route of usage. A caller sees its own, an operator's key without a scope that of all."""
+    """The route of usage. A caller sees its own, an operator or a viewer without a scope that of all."""
 
-    def __init__(
-        self, store: UsageStore, meter: UsageMeter, configurations: ConfigurationHolder, budgets: Budgets
-    ) -> None:
+    def __init__(self, store: UsageStore, meter: UsageMeter, budgets: Budgets, *, find_key: FindKey) -> None:
         self._store = store
         self._meter = meter
-        self._configurations = configurations
+        self._find_key = find_key
         self._budgets = budgets
 
     @owned_route(
@@ -81,7 +77,7 @@ class UsageEndpoints:
         summary="Get the usage",
         description=(
             "Requests, tokens, cost and durations of the caller by minute, hour or day (UTC), whether responses were "
-            "stored or not. An operator's key without a scope gets those of all callers.\n\n"
+            "stored or not. A key with the role operator or viewer, without a scope, gets those of all callers.\n\n"
             "With `server` or `tool` in `group_by` the rows count tool calls, and their durations: they have no "
             "requests, no tokens and no cost. `seconds_p50` and the like are estimated from buckets, and at most 300. "
             f"Minutes are stored for {MINUTES_DAYS} days. With `Accept: text/csv`, or `format=csv`, the rows are CSV."
@@ -95,11 +91,11 @@ class UsageEndpoints:
             "end_time": 1781002800,
             "data": [examples.USAGE],
         },
-        errors=("query", "operator", "storage"),
+        errors=("query", "storage"),
     )
     async def get(self, request: Request) -> Reply:
         """Read the usage of a time, by bucket and group."""
-        query, names = _read_query(request, self._configurations.current.gateway.keys)
+        query, names = _read_query(request, self._find_key)
         is_csv = _wants_csv(request)
         # What was counted a moment ago is in the report, too.
         await self._meter.flush()
@@ -141,7 +137,7 @@ def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...]
     return json_reply(report, owner=query.caller_id)
 
 
-def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery, tuple[str, ...]]:
+def _read_query(request: Request, find_key: FindKey) -> tuple[UsageQuery, tuple[str, ...]]:
     """Return the query, and the words of its groups."""
     values = request.query
     bucket = _BUCKET.read(values)
@@ -160,7 +156,7 @@ def _read_query(request: Request, keys: Sequence[CallerKey]) -> tuple[UsageQuery
         period=length,
         start=max(first, 0),
         end=aligned_end,
-        caller_id=find_owner(request.caller, values, keys),
+        caller_id=find_owner(request.caller, values, find_key, can_read_all=request.caller.can_read_all_figures),
         groups=tuple(GROUPS[name] for name in names),
     )
     return query, names

@@ -13,9 +13,9 @@ from typing import Literal
 from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 
 ErrorGroup = Literal[
-    "protocol", "caller", "operator", "limits", "budget", "drain", "load", "body", "fields", "query", "lookup", "model",
+    "protocol", "caller", "limits", "budget", "drain", "load", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation", "idempotency",
-    "thread",
+    "thread", "keys",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
@@ -25,7 +25,6 @@ STORED_ERRORS: tuple[ErrorGroup, ...] = ("lookup", "storage")
 GROUP_TITLES: dict[ErrorGroup, str] = {
     "protocol": "Any request",
     "caller": "Requests that need a key",
-    "operator": "Requests that need an operator's key",
     "limits": "Limits",
     "budget": "Requests that use a model",
     "drain": "Shutdown",
@@ -42,6 +41,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "storage": "Storage",
     "socket": "WebSockets",
     "file": "Changes of the gateway's files",
+    "keys": "Changes of keys",
     "login": "Logins at MCP servers",
     "elicitation": "Questions of MCP servers",
     "thread": "Threads of the Messages API",
@@ -128,6 +128,15 @@ ERROR_CODES = (
         "caller",
         status=401,
     ),
+    _refusal("key_paused", "The operator has paused the key.", "Ask the operator.", "caller", status=401),
+    _refusal("key_expired", "The key has expired.", "Ask the operator for a new one.", "caller", status=401),
+    _failure(
+        503,
+        "keys_unknown",
+        "The gateway cannot reach its storage, and does not know any more which keys are in force.",
+        _RETRY_HEADER,
+        "caller",
+    ),
     _refusal(
         "key_revoked",
         "The operator has withdrawn or replaced the key while the request was being answered.",
@@ -151,9 +160,10 @@ ERROR_CODES = (
     ),
     _refusal(
         "forbidden",
-        "The key is valid, and is not an operator's; or the route is about all callers, and the key has a scope.",
-        "Use a key that `holodeck keys create NAME --admin` made, without a scope.",
-        "operator",
+        "The key is valid, and has not the role that the route needs; or the route is about all callers, and the key "
+        "has a scope.",
+        "Use a key that `holodeck keys create NAME --role operator` made, without a scope.",
+        "caller",
         status=403,
     ),
     # Limits.
@@ -271,27 +281,34 @@ ERROR_CODES = (
         "model",
         status=_NOT_FOUND,
     ),
-    # Changes of the gateway's files.
+    # Changes of keys.
     _refusal(
-        "not_changeable",
-        "The gateway has no keys or no file of its own, or may not write it.",
-        "The message says what to do at the gateway's terminal.",
-        "file",
+        "no_keys",
+        "The gateway has no keys: everything on its machine may use it.",
+        "Make the first key at its terminal.",
+        "keys",
         status=409,
     ),
     _refusal(
-        "not_applied",
-        "The file was changed, and is refused as a whole because of another problem in it.",
-        "`GET /v1/config` has the problems. Correct them in the file.",
-        "file",
+        "key_in_file",
+        "The key is in the gateway's file, which is not changed over HTTP.",
+        "Change the file; a gateway that runs applies it.",
+        "keys",
         status=409,
     ),
-    _refusal("key_exists", "There is a key of this name.", "Use another name, or rotate it.", "file", status=409),
+    _refusal("key_exists", "There is a key of this name.", "Use another name, or rotate it.", "keys", status=409),
+    _refusal(
+        "key_changed",
+        "Another request has changed the key at the same moment.",
+        "Look at the key, and try again.",
+        "keys",
+        status=409,
+    ),
     _refusal(
         "key_in_use",
-        "The key is that of the request, or the only one.",
-        "Use another operator's key for it, or make another key before.",
-        "file",
+        "The key is that of the request.",
+        "Use another operator's key for it.",
+        "keys",
         status=409,
     ),
     _refusal(

@@ -9,12 +9,13 @@ the form of the Messages API or of JSON-RPC, and each API has an encoder for the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.auth.callers import Caller, KeyRefusal
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.limits import TooManyError
 from holodeck.gateway.wire.chat.response import encode_chat_sse
@@ -33,6 +34,7 @@ from holodeck.lib.errors import (
     StorageError,
 )
 from holodeck.mcp_server.errors import INVALID_REQUEST
+from holodeck.models.callers import Role
 from holodeck.models.events import RunResult
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, build_error_response
 
@@ -113,9 +115,34 @@ def client_gone_error() -> APIError:
     return APIError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
-def unauthorized_error() -> APIError:
-    message = "Incorrect API key provided. Ask the operator of this gateway for a key."
-    return APIError(401, message, kind="invalid_request", code="invalid_api_key")
+def refused_key_error(refusal: KeyRefusal | None) -> APIError:
+    """Build the error for a request whose key is not accepted. `refusal`: None for a key that is not known."""
+    match refusal:
+        case "unknown":
+            message = "This gateway cannot reach its storage, so it does not know which keys are in force. Try again."
+            return APIError(503, message, kind="server_error", code="keys_unknown", retry_after=MISSING_RETRY_AFTER)
+        case "paused":
+            message, code = "This key is paused. Ask the operator of this gateway.", "key_paused"
+        case "expired":
+            message, code = "This key has expired. Ask the operator of this gateway for a new one.", "key_expired"
+        case None:
+            message = "Incorrect API key provided. Ask the operator of this gateway for a key."
+            code = "invalid_api_key"
+    return APIError(401, message, kind="invalid_request", code=code)
+
+
+def check_role(caller: Caller, roles: Sequence[Role] = (), *, is_unscoped: bool = False) -> None:
+    """Raise `APIError` for a caller that may not use a route for these roles, or for callers without a scope."""
+    if roles and caller.role not in roles:
+        least = roles[-1]
+        message = f"This needs a key with the role {least}, as 'holodeck keys create NAME --role {least}' makes."
+    elif caller.role == "metrics" and not roles:
+        message = "Your key has the role metrics: it opens /metrics, and nothing else."
+    elif is_unscoped and caller.scope.is_limited:
+        message = "This is about all callers, and your key has a scope. It needs a key without one."
+    else:
+        return
+    raise APIError(403, message, kind="invalid_request", code="forbidden")
 
 
 def key_revoked_error() -> APIError:

@@ -45,7 +45,7 @@ async def run_audited(audit: AuditLog, bound: BoundRoute, request: Request) -> R
 
 
 async def _record(audit: AuditLog, route: Route, request: Request, reply: Reply) -> None:
-    if route.is_admin or reply.owner != request.caller.id:
+    if route.roles or reply.owner != request.caller.id:
         fields = {**_describe(route, request), "owner": reply.owner or "", "status": reply.status}
         await audit.record_operator_request(fields, is_read=route.method == "GET")
 

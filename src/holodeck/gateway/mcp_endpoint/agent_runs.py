@@ -8,35 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import count
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.runs.asked_agents import ask_agent
 from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import HoloDeckError
-from holodeck.lib.ids import new_id
 from holodeck.mcp_server.agent_tools import AgentAnswer, AgentTool
 from holodeck.mcp_server.context import RequestContext
-from holodeck.models.events import Event, RunResult, ToolFinished, ToolProgressed, ToolStarted, TurnStarted
-
-
-class ProgressWriter:
-    """Tells a client about the events of a run as progress of its call. A `Writer` without wire events."""
-
-    is_silent = True
-
-    def __init__(self, context: RequestContext) -> None:
-        self._context = context
-        self._steps = 0
-
-    def feed(self, *events: Event) -> list[bytes]:
-        for event in events:
-            text = _describe(event)
-            if text is not None:
-                self._steps += 1
-                self._context.report_progress(self._steps, message=text)
-        return []
+from holodeck.models.events import RunResult
 
 
 class AgentRuns:
@@ -60,19 +42,18 @@ class AgentRuns:
 
     async def run(self, name: str, question: str, context: RequestContext) -> AgentAnswer:
         """Run an agent for one question. A failure is an answer; only cancellation is raised."""
-        request = read_request({"model": name, "input": question, "store": False})
+        steps = count(1)
+
+        def report(text: str) -> None:
+            context.report_progress(next(steps), message=text)
+
         try:
-            prepared = await self._run_builder.build(
-                request, new_id("mcp"), can_wait=False, caller=_caller_of(context), door="mcp", peer=context
+            result = await ask_agent(
+                self._run_builder, name, question, caller=_caller_of(context), door="mcp", report=report, peer=context
             )
-            await prepared.servers.check_required()
         except HoloDeckError as error:
             return AgentAnswer(text=str(error), is_error=True)
-        live = prepared.start(ProgressWriter(context))
-        live.has_request_log = False
-        async with live:
-            await live.run_to_end()
-        return _answer_of(live.result)
+        return _answer_of(result)
 
 
 def _caller_of(context: RequestContext) -> Caller:
@@ -80,21 +61,6 @@ def _caller_of(context: RequestContext) -> Caller:
     return Caller(
         id=context.view.caller_id, scope=scope if isinstance(scope, CallerScope) else CallerScope.everything()
     )
-
-
-def _describe(event: Event) -> str | None:
-    """Return the event as one line for the client, or None for one that is no step."""
-    match event:
-        case TurnStarted():
-            return f"Turn {event.turn}"
-        case ToolStarted():
-            return f"Calling {event.name}"
-        case ToolProgressed():
-            return event.text
-        case ToolFinished():
-            return f"{event.name} {'failed' if event.output.is_error else 'answered'} after {event.seconds:.1f} s"
-        case _:
-            return None
 
 
 def _answer_of(result: RunResult | None) -> AgentAnswer:

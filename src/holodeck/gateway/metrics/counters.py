@@ -122,6 +122,11 @@ class Metrics:
             "Tokens, as the provider counts them. No token is in two kinds.",
             ("model", "kind", *by_caller),
         )
+        self.estimated_tokens = Counter(
+            "holodeck_estimated_tokens",
+            "Of these tokens, those that the provider did not tell, since its answer was cut.",
+            ("model", *by_caller),
+        )
         self.cost = Counter(
             "holodeck_cost", "Cost of the tokens of models that have a price, in its currency.", ("model", *by_caller)
         )
@@ -204,6 +209,7 @@ class Metrics:
             tokens[model, "cached_input", *caller] += cached
         if written:
             tokens[model, "cache_write_input", *caller] += written
+        self.estimated_tokens.values[model, *caller] += usage.estimated_tokens
         if reasoning:
             tokens[model, "reasoning", *caller] += reasoning
 

@@ -121,11 +121,18 @@ def error_groups_of(route: Route) -> set[ErrorGroup]:
             groups.add("limits")
         if route.method == "POST":
             groups.update(("limits", "body"))
-    if route.is_admin:
-        groups.add("operator")
     if route.is_paid:
         groups.add("budget")
     return groups
+
+
+def _describe_route(route: Route) -> str:
+    """Return the description of a route, with the roles of which a caller needs one."""
+    if not route.roles:
+        return route.description
+    *most, last = route.roles
+    listed = f"{', '.join(most)} or {last}" if most else last
+    return f"{route.description}\n\nNeeds a key with the role {listed}."
 
 
 def _build_operation(route: Route) -> dict[str, Any]:
@@ -137,7 +144,7 @@ def _build_operation(route: Route) -> dict[str, Any]:
         "operationId": route.id,
         "tags": [route.tag],
         "summary": route.summary,
-        "description": route.description,
+        "description": _describe_route(route),
         **({"parameters": parameters} if parameters else {}),
         "responses": _build_responses(route),
     }

@@ -309,14 +309,15 @@ class Background:
             try:
                 found = await self._store.find_unfinished_before(revoked_at)
                 for response_id in [each for each, caller_id in found.items() if caller_id in revoked]:
-                    await self._cancel_response(response_id, found[response_id])
+                    await self.cancel(response_id, found[response_id])
             except StorageError as error:
                 log.warning("gateway.storage_failed", error=error)
                 await asyncio.sleep(STORAGE_RETRY)
             else:
                 return
 
-    async def _cancel_response(self, response_id: str, caller_id: str) -> None:
+    async def cancel(self, response_id: str, caller_id: str) -> None:
+        """Cancel a response that is queued or running, here or at another gateway. Raises `StorageError`."""
         # Stored for the gateway that runs it, or takes it over.
         if not await self._store.request_cancel(response_id, caller_id):
             return

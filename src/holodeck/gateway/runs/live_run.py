@@ -34,7 +34,7 @@ from holodeck.gateway.runs.stream_writer import StreamWriter, WireEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished, TurnFinished
+from holodeck.models.events import Event, RunFinished, RunResult, TextAdded, ToolFinished, TurnCut, TurnFinished
 from holodeck.providers.wrappers.retry import listen_to_retries
 from holodeck.storage.store import ResponseStore
 
@@ -372,7 +372,7 @@ class LiveRun(Generic[W]):
             self.trace.record(first)
             self._outcome = first
             return
-        if isinstance(first, TurnFinished) and record is not None:
+        if isinstance(first, TurnFinished | TurnCut) and record is not None:
             # No API has an event for it.
             record(self.trace, first)
             return

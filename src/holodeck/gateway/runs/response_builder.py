@@ -27,12 +27,11 @@ from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.finisher import ResponseFinisher, build_stored_response
 from holodeck.gateway.runs.live_run import LiveResponse
 from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings
+from holodeck.gateway.runs.run_trace import RunTrace, TraceSettings, read_trace
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.client_kind import ClientKind
-from holodeck.gateway.wire.request.body import ResponseRequest, read_request
+from holodeck.gateway.wire.request.body import ResponseRequest, add_found_tools, read_request
 from holodeck.gateway.wire.request.parsed_input import find_nothing
-from holodeck.gateway.wire.request.tool_search import add_found_tools
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import tracing
@@ -270,9 +269,8 @@ class ResponseBuilder:
 
 def _continue_trace(settings: TraceSettings, stored: StoredResponse) -> RunTrace:
     """Build the recorder of the rest of a run that an earlier process has begun."""
-    if stored.trace is None:
-        return RunTrace(settings, created_at=stored.created_at)
-    return RunTrace.restore(stored.trace, settings)
+    trace = read_trace(stored.trace)
+    return RunTrace(settings, created_at=stored.created_at) if trace is None else RunTrace.restore(trace, settings)
 
 
 async def _record_start(recorder: RunRecorder, continuation: Continuation, *, is_rebuilt: bool) -> None:

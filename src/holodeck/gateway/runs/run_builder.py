@@ -25,6 +25,7 @@ from holodeck.gateway.continuation.resolve import Continuation
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.mcp.elicitations import Elicitations, RunElicitations
 from holodeck.gateway.mcp.request_servers import MappedTool, RequestServers
+from holodeck.gateway.runs.asked_agents import AskedAgents
 from holodeck.gateway.runs.live_run import LiveRun, RunFinisher, RunListener, W
 from holodeck.gateway.runs.run_trace import OfferedTools, RunTrace, ToolNames, TraceSettings
 from holodeck.gateway.sealing import Seal
@@ -150,8 +151,7 @@ class RunBuilder:
         """Build the settings of a run's trace, by which it counts the times and the cost of turns."""
         return TraceSettings(
             model=backend.name,
-            price=backend.llm.effective_price,
-            stand_in_prices=backend.llm.stand_in_prices,
+            is_priced=backend.llm.effective_price is not None,
             on_turn=partial(self._accounts.record_turn, caller_id, is_charged=isinstance(model, BudgetedModel)),
             offered=OfferedTools(toolbox, sent.tool_choice.allowed, self._tool_names),
             # The instructions of a request are sent in place of the operator's.
@@ -185,11 +185,13 @@ class RunBuilder:
         backend = backend if settings.model is None else configuration.backends[settings.model]
         model = backend.provider
         if self._budgets is not None:
-            llm = backend.llm
-            model = self._budgets.wrap_model(
-                model, caller.id, llm.effective_price, has_started=has_started, stand_in_prices=llm.stand_in_prices
-            )
-        return Compactor(model, target_tokens=settings.target_tokens, context_tokens=backend.llm.context_tokens)
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.prices, has_started=has_started)
+        return Compactor(
+            model,
+            target_tokens=settings.target_tokens,
+            context_tokens=backend.llm.context_tokens,
+            prices=backend.llm.prices,
+        )
 
     def extra_parameters_for(self, caller: Caller) -> ExtraParameters:
         """Return a function from a public name to the parameters that its requests may add; none if unknown."""
@@ -210,15 +212,15 @@ class RunBuilder:
         can_wait: bool,
         continuation: Continuation = _NOTHING_BEFORE,
         peer: Peer | None = None,
+        backend: Backend | None = None,
     ) -> PreparedRun:
         """Build a run, which first runs the decided pending calls of its continuation.
 
-        `door`: the API of the request. `can_wait`: the run may pause for outputs and approvals of the client.
-        `peer`: the MCP client that asks.
-        Raises `BadRequestError` and `APIError` for tools, credentials or a choice that cannot be used.
+        `door`: the API of the request. `can_wait`: the run may pause for the client. `peer`: the MCP client that asks.
+        `backend`: in place of that of the request. Raises `BadRequestError` and `APIError`.
         """
         configuration = self.configurations.current
-        backend = self.require_backend(request.model, caller)
+        backend = backend or self.require_backend(request.model, caller)
         servers = self._build_servers(request, run_id, backend, continuation, caller=caller, door=door, peer=peer)
         if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             # A choice by server needs the names of its tools.
@@ -227,14 +229,14 @@ class RunBuilder:
         pending = continuation.decisions.run and await _bind_pending_calls(servers, continuation)
         choice = request.tool_choice.resolve(servers.tool_names)
         recorder = self._build_recorder(backend, run_id, caller.id, door) if self._audit.is_enabled else None
-        toolbox = self._build_toolbox(request, backend, servers, recorder, has_pending=bool(pending))
+        asked = AskedAgents(self, configuration, backend, caller, door, peer) if backend.asks else None
+        toolbox = self._build_toolbox(request, backend, servers, recorder, asked, has_pending=bool(pending))
         if choice.mode == "required":
             await _check_required_choice(choice, toolbox)
         model_request = _build_model_request(request, backend, context, choice, run_id=run_id, caller_id=caller.id)
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
-            llm = backend.llm
-            model = self._budgets.wrap_model(model, caller.id, llm.effective_price, stand_in_prices=llm.stand_in_prices)
+            model = self._budgets.wrap_model(model, caller.id, backend.llm.prices)
         return PreparedRun(
             configuration=configuration,
             backend=backend,
@@ -245,6 +247,7 @@ class RunBuilder:
                 agent=backend.name,
                 provider=str(backend.llm.provider),
                 model=model_request,
+                prices=backend.llm.prices,
                 max_turns=min(backend.max_turns, limits.max_turns),
                 max_tool_calls=request.max_tool_calls,
                 max_answer_bytes=limits.answer_bytes,
@@ -313,13 +316,15 @@ class RunBuilder:
         backend: Backend,
         servers: RequestServers,
         recorder: RunRecorder | None,
+        asked: AskedAgents | None,
         *,
         has_pending: bool,
     ) -> Toolbox:
         """Return the tools of a run. One that can run none here has no executors, and no readers of their results."""
         runs_tools = has_pending or bool(backend.functions) or servers.has_servers
+        own = backend.functions if asked is None else (*backend.functions, asked)
         return Toolbox(
-            [*backend.functions, servers] if runs_tools else (),
+            [*own, servers] if runs_tools else (),
             checker=self.argument_checker,
             client_functions=request.tools.functions,
             reader=ResultReader(budget=self._budget) if runs_tools else None,

@@ -36,7 +36,7 @@ def build_run_row(live: LiveResponse, resource: Mapping[str, Any]) -> StoredRun:
         "turns": trace.turns if result is None else result.turns,
         "tool_calls": len(trace.calls),
         "usage": usage_of(usage),
-        "cost": trace.cost_of(usage) if result is None else trace.cost,
+        "cost": trace.cost,
         "first_token_seconds": trace.first_token_seconds,
         "error": resource["error"],
         "incomplete_reason": (resource["incomplete_details"] or {}).get("reason"),
@@ -95,6 +95,7 @@ def usage_of(usage: Usage) -> dict[str, int]:
         "cached_tokens": usage.cached_tokens,
         "cache_write_tokens": usage.cache_write_tokens,
         "reasoning_tokens": usage.reasoning_tokens,
+        "estimated_tokens": usage.estimated_tokens,
         "total_tokens": usage.total_tokens,
     }
 

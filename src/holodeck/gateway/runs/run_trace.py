@@ -1,40 +1,30 @@
 """The trace of one run: recorded from its events as they are appended, and stored with its response.
 
-A `RunTrace` belongs to one run in one process. Every request has one, so it only notes steps: short lists, of which
-`trace_resource.py` builds spans when the trace is read. `encode` is what is stored, and `restore` continues the trace
-of a process that has ended.
-
-A step is a list of its kind, its time, and what follows:
-
-    queued, started
-    turn        number, items of the run so far, whether it is replayed, number of the list of offered tools
-    stand_in    name of the model that answers in place of the usual one
-    token       the first one of a turn
-    compaction  number of its item
-    retry       seconds until the model is asked again, error
-    answer      items so far, tokens, cost
-    call        id of the call, name of the tool
-    output      id of the call, number of its item
-    result      id of the call, server, tool, status
-    resumed     time of the last step of the process before
-    ended       items so far, tokens, cost, whether it is an error, reason, open calls: id, name, whether they are held
-
-Steps refer to items by their number among those of the run, and the operator's instructions are there as a digest, so
-that the only texts are names. Times are whole microseconds from the creation of the run, on the clock of this process:
-to round seconds would cost more than all the rest.
+A `RunTrace` belongs to one run in one process. Every request has one, so it only notes steps (`trace_steps.py`), of
+which `trace_resource.py` builds spans when the trace is read. `encode` is what is stored, and `restore` continues the
+trace of a process that has ended.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Protocol
 
 import orjson
 
+from holodeck.gateway.runs.trace_steps import (
+    MICROSECONDS,
+    TOKEN_NAMES,
+    TRACE_VERSION,
+    Ended,
+    OpenCall,
+    ResultStatus,
+    Step,
+    StoredTrace,
+)
 from holodeck.lib.errors import ModelError, StorageError
 from holodeck.lib.record import record
 from holodeck.models.events import (
@@ -43,37 +33,32 @@ from holodeck.models.events import (
     ItemFinished,
     ReasoningAdded,
     RunFinished,
+    RunNoticed,
     RunResult,
     RunStarted,
     StandInAnswered,
     TextAdded,
     ToolFinished,
     ToolStarted,
+    TurnCut,
     TurnFinished,
     TurnStarted,
 )
 from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Usage
 from holodeck.models.model_io import ToolSpec
-from holodeck.models.price import Price
 from holodeck.tools.executor import REFUSED
 from holodeck.tools.toolbox import Toolbox
 
-Step = list[Any]
-
 
 class TurnListener(Protocol):
-    """Takes a turn: its model, its seconds, those until its first token (None: the answer has no content), tokens and
-    cost."""
+    """Takes a turn: its model, its seconds (None: it has no answer), those until its first token (None: the answer has
+    no content), tokens and cost."""
 
     def __call__(
-        self, model: str, *, seconds: float, first_token_seconds: float | None, usage: Usage, cost: float | None
+        self, model: str, *, seconds: float | None, first_token_seconds: float | None, usage: Usage, cost: float | None
     ) -> None: ...
 
 
-# Of a stored trace: what a step has at which place.
-TRACE_VERSION = 1
-# In a second: the unit of the times of steps.
-MICROSECONDS = 1_000_000
 # Decimal places of a cost: prices are for a million tokens.
 COST_DIGITS = 10
 # In place of a digest: the turns of the run had different instructions, since it went on with another configuration.
@@ -86,10 +71,8 @@ class TraceSettings:
 
     model: str = ""
     """Its public name."""
-    price: Price | None = None
-    """Of the model. None: the cost is unknown."""
-    stand_in_prices: Mapping[str, Price | None] = field(default_factory=dict)
-    """Those of its stand-ins, by their names."""
+    is_priced: bool = False
+    """Whether the model has a price."""
     on_turn: TurnListener | None = None
     """Called after each turn for which this process asked the model."""
     offered: OfferedTools | None = None
@@ -113,7 +96,6 @@ class RunTrace:
         self._settings = settings
         self._instructions_digest = settings.instructions_digest
         self._turn_start = 0
-        self._price = settings.price
         self.stand_in: str | None = None
         """The stand-in that answers. None: the model itself."""
         self._token_time: int | None = None
@@ -121,8 +103,8 @@ class RunTrace:
         self._steps: list[Step] = []
         self.seconds: float | None = None
         """Seconds from the creation of the run to its end. None: it goes on."""
-        self.cost: float | None = None
-        """Of the run, once it has ended. None: the model has no price."""
+        self.cost: float | None = 0.0 if settings.is_priced else None
+        """Of the run so far. None: the model has no price."""
         self.awaits_token = False
         """True from the start of a turn to the first piece of its answer."""
         self.calls: dict[str, tuple[str, str]] = {}
@@ -141,11 +123,6 @@ class RunTrace:
         self.context_count = 0
         """How many items of earlier responses, or of the conversation, the model was sent before the stored ones."""
 
-    def cost_of(self, usage: Usage) -> float | None:
-        """Return the cost of tokens of the run's model. None: the model has no price."""
-        price = self._price
-        return None if price is None else round(price.cost_of(usage), COST_DIGITS)
-
     def list_tools(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of the servers and of the tools that were called, each once."""
         if not self.calls:
@@ -161,11 +138,11 @@ class RunTrace:
 
     def record_retry(self, error: ModelError, pause: float) -> None:
         """Record that the model is asked again after a pause."""
-        self._steps.append(["retry", self._now(), pause, error.public_text])
+        self._steps.append({"kind": "retry", "at": self._now(), "pause": pause, "error": error.public_text})
 
     def record_queued(self) -> None:
         """Record that the run waits in a queue, until it starts."""
-        self._steps.append(["queued", self._now()])
+        self._steps.append({"kind": "queued", "at": self._now()})
 
     def set_stored_items(self, *, before: int, context: int) -> None:
         """Say where the items of the run are stored.
@@ -180,7 +157,7 @@ class RunTrace:
 
     def encode(self) -> bytes:
         """Encode the trace as it is now, for storage."""
-        state: dict[str, Any] = {
+        state: StoredTrace = {
             "version": TRACE_VERSION,
             "created_at": self.created_at,
             "item_offset": self.item_offset,
@@ -194,21 +171,22 @@ class RunTrace:
             state["tool_lists"] = self._settings.offered.to_json()
         return orjson.dumps(state)
 
+    def to_stored(self) -> StoredTrace:
+        """Return the trace as it is now, as `read_trace` returns one that is stored."""
+        trace: StoredTrace = orjson.loads(self.encode())
+        return trace
+
     @staticmethod
-    def restore(stored: bytes, settings: TraceSettings = _NO_SETTINGS) -> RunTrace:
-        """Continue the trace that an earlier process has stored. Raises `StorageError` where it is not one."""
-        try:
-            state = orjson.loads(stored)
-            trace = RunTrace(settings, created_at=float(state["created_at"]))
-            steps: list[Step] = state["steps"]
-            trace.first_token_seconds = next((step[1] / MICROSECONDS for step in steps if step[0] == "token"), None)
-            trace._steps = [*steps, ["resumed", trace._now(), int(state["recorded"])]]
-            if settings.offered is not None:
-                settings.offered.restore(state.get("tool_lists", ()))
-        except (ValueError, TypeError, LookupError) as error:
-            raise StorageError(f"A stored trace is damaged: {error}") from error
-        was_asked = any(step[0] == "answer" for step in steps)
-        if was_asked and state.get("instructions_digest") != trace._instructions_digest:
+    def restore(stored: StoredTrace, settings: TraceSettings = _NO_SETTINGS) -> RunTrace:
+        """Continue the trace that an earlier process has stored."""
+        trace, steps = RunTrace(settings, created_at=stored["created_at"]), stored["steps"]
+        tokens = (step["at"] for step in steps if step["kind"] == "token")
+        trace.first_token_seconds = next((at / MICROSECONDS for at in tokens), None)
+        trace._steps = [*steps, {"kind": "resumed", "at": trace._now(), "recorded": stored["recorded"]}]
+        if settings.offered is not None:
+            settings.offered.restore(stored.get("tool_lists", ()))
+        was_asked = any(step["kind"] == "answer" for step in steps)
+        if was_asked and stored.get("instructions_digest") != trace._instructions_digest:
             trace._instructions_digest = SEVERAL_INSTRUCTIONS
         return trace
 
@@ -218,7 +196,7 @@ class RunTrace:
     def _record_start(self, event: RunStarted) -> None:
         # It ends the time in a queue; others start with their first turn.
         if self._steps:
-            self._steps.append(["started", self._now()])
+            self._steps.append({"kind": "started", "at": self._now()})
 
     def _record_turn(self, event: TurnStarted) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
@@ -231,11 +209,23 @@ class RunTrace:
         self._token_time = None
         offered = self._settings.offered
         tool_list = None if offered is None or event.is_replayed else offered.find_number()
-        self._steps.append(["turn", now, event.turn, len(self.items), event.is_replayed, tool_list])
+        self._steps.append(
+            {
+                "kind": "turn",
+                "at": now,
+                "number": event.turn,
+                "items": len(self.items),
+                "is_replayed": event.is_replayed,
+                "tool_list": tool_list,
+            }
+        )
+
+    def _record_notice(self, event: RunNoticed) -> None:
+        self._steps.append({"kind": "notice", "at": self._now(), "text": event.text})
 
     def _record_stand_in(self, event: StandInAnswered) -> None:
-        self.stand_in, self._price = event.name, self._settings.stand_in_prices.get(event.name)
-        self._steps.append(["stand_in", self._now(), event.name])
+        self.stand_in = event.name
+        self._steps.append({"kind": "stand_in", "at": self._now(), "name": event.name})
 
     def _record_delta(self, event: TextAdded | ReasoningAdded | CallAdded) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
@@ -245,7 +235,7 @@ class RunTrace:
         self._token_time = now
         if self.first_token_seconds is None:
             self.first_token_seconds = now / MICROSECONDS
-        self._steps.append(["token", now])
+        self._steps.append({"kind": "token", "at": now})
 
     def _record_item(self, event: ItemFinished) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
@@ -255,16 +245,17 @@ class RunTrace:
             self._unanswered += 1
         elif isinstance(item, FunctionCallOutput):
             self._unanswered -= 1
-            self._steps.append(["output", now, item.call_id, len(self.items) - 1])
+            self._steps.append({"kind": "output", "at": now, "call_id": item.call_id, "item": len(self.items) - 1})
         elif isinstance(item, Compaction):
-            self._steps.append(["compaction", now, len(self.items) - 1])
+            self._steps.append({"kind": "compaction", "at": now, "item": len(self.items) - 1})
 
     def _record_answer(self, event: TurnFinished) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
         token = self._token_time
         self.awaits_token = False
         self.usage = event.usage if self.turns <= 1 else self.usage + event.usage
-        cost = None if self._price is None else self.cost_of(event.usage)
+        cost = event.cost if event.cost is None else round(event.cost, COST_DIGITS)
+        self.cost = cost if self.turns <= 1 or self.cost is None or cost is None else self.cost + cost
         on_turn, start = self._settings.on_turn, self._turn_start
         if on_turn is not None and not event.is_replayed:
             first_token = None if token is None else (token - start) / MICROSECONDS
@@ -275,12 +266,23 @@ class RunTrace:
                 usage=event.usage,
                 cost=cost,
             )
-        self._steps.append(["answer", now, len(self.items), _tokens_of(event.usage), cost])
+        tokens = dict(zip(TOKEN_NAMES, _get_tokens(event.usage), strict=True))
+        self._steps.append({"kind": "answer", "at": now, "items": len(self.items), "tokens": tokens, "cost": cost})
+
+    def _record_cut(self, event: TurnCut) -> None:
+        """Record the tokens of a turn that ends without an answer."""
+        cost = event.cost if event.cost is None else round(event.cost, COST_DIGITS)
+        self.usage += event.usage
+        if self._settings.on_turn is not None:
+            model = self.stand_in or self._settings.model
+            self._settings.on_turn(model, seconds=None, first_token_seconds=None, usage=event.usage, cost=cost)
+        tokens = dict(zip(TOKEN_NAMES, _get_tokens(event.usage), strict=True))
+        self._steps.append({"kind": "cut", "at": self._now(), "tokens": tokens, "cost": cost})
 
     def _record_call(self, event: ToolStarted) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
         self.calls.setdefault(event.call_id, ("", event.name))
-        self._steps.append(["call", now, event.call_id, event.name])
+        self._steps.append({"kind": "call", "at": now, "call_id": event.call_id, "name": event.name})
 
     def _record_result(self, event: ToolFinished) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
@@ -290,25 +292,43 @@ class RunTrace:
             server, tool = str(metadata["server"]), str(metadata.get("tool", event.name))
         if event.call_id in self.calls:
             self.calls[event.call_id] = (server, tool)
-        status = "refused" if REFUSED in metadata else "error" if event.output.is_error else "ok"
-        self._steps.append(["result", now, event.call_id, server, tool, status])
+        status: ResultStatus = "refused" if REFUSED in metadata else "error" if event.output.is_error else "ok"
+        self._steps.append(
+            {
+                "kind": "result",
+                "at": now,
+                "call_id": event.call_id,
+                "server": server,
+                "tool": tool,
+                "status": status,
+            }
+        )
 
     def _record_end(self, event: RunFinished) -> None:
         now = time.monotonic_ns() // 1000 - self._zero
         result = event.result
         self.seconds, usage = now / MICROSECONDS, result.usage
-        self.cost = None if self._price is None else self.cost_of(usage)
+        self.cost = result.cost if result.cost is None else round(result.cost, COST_DIGITS)
         reason = result.error.public_message if result.error is not None else result.reason or None
         is_error = result.status in ("failed", "cancelled")
-        step = ["ended", now, len(self.items), _tokens_of(usage), self.cost, is_error, reason]
-        can_go_on = result.status in ("completed", "requires_action")
-        self._steps.append([*step, self._list_open_calls(result)] if can_go_on and self._unanswered else step)
+        step: Ended = {
+            "kind": "ended",
+            "at": now,
+            "items": len(self.items),
+            "tokens": dict(zip(TOKEN_NAMES, _get_tokens(usage), strict=True)),
+            "cost": self.cost,
+            "is_error": is_error,
+            "reason": reason,
+        }
+        if result.status in ("completed", "requires_action") and self._unanswered:
+            step["open_calls"] = self._list_open_calls(result)
+        self._steps.append(step)
 
-    def _list_open_calls(self, result: RunResult) -> list[list[Any]]:
+    def _list_open_calls(self, result: RunResult) -> list[OpenCall]:
         """Return the calls that wait for an approval or for the client, which goes on after the run."""
         answered = {item.call_id for item in self.items if isinstance(item, FunctionCallOutput)}
         calls = (item for item in self.items if isinstance(item, FunctionCall) and item.call_id not in answered)
-        return [[call.call_id, call.name, call.call_id in result.held] for call in calls]
+        return [{"call_id": call.call_id, "name": call.name, "is_held": call.call_id in result.held} for call in calls]
 
 
 RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
@@ -320,14 +340,27 @@ RECORDERS: Mapping[type, Callable[[RunTrace, Any], None]] = {
     ToolFinished: RunTrace._record_result,
     TurnStarted: RunTrace._record_turn,
     StandInAnswered: RunTrace._record_stand_in,
+    RunNoticed: RunTrace._record_notice,
     TurnFinished: RunTrace._record_answer,
+    TurnCut: RunTrace._record_cut,
     RunStarted: RunTrace._record_start,
     RunFinished: RunTrace._record_end,
 }
 """What is recorded of each kind of event, when it happens."""
 
 
-_tokens_of = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
+def read_trace(stored: bytes | None) -> StoredTrace | None:
+    """Read a stored trace. Returns None where there is none, or one of another version. Raises `StorageError`."""
+    if stored is None:
+        return None
+    try:
+        trace: StoredTrace = orjson.loads(stored)
+        return trace if trace["version"] == TRACE_VERSION else None
+    except (ValueError, TypeError, LookupError) as error:
+        raise StorageError(f"A stored trace is damaged: {error}") from error
+
+
+_get_tokens = attrgetter(*TOKEN_NAMES)
 
 
 Specs = tuple[ToolSpec, ...]

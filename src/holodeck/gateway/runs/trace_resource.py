@@ -4,12 +4,12 @@ The stored trace has steps with times, numbers of items and names only. Argument
 in a turn come from the items that are stored with the response, or from those of a run that goes on. The instructions
 of the operator come from the current configuration, if its digest of them is the stored one.
 
-These instructions, and the names of the tools that the model was offered, are for operators only: a caller sees of the
-gateway's own tools those that its request declares.
+These instructions, the names of the tools that the model was offered, and notices, which have names of servers and of
+tools, are for operators only: a caller sees of the gateway's own tools those that its request declares.
 
 There are spans of the run, of each turn with its request to the model, of each tool call, of retries, of a compaction,
-and of waiting. What another process has finished before the run was resumed stays; the time until then is a span
-`recovery`, and what was replayed afterwards has no second span.
+and of waiting. A notice is a span without a duration, whose name is its text. What another process has finished before
+the run was resumed stays; the time until then is a span `recovery`, and what was replayed after it has no second span.
 """
 
 from __future__ import annotations
@@ -19,7 +19,24 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.runs.run_trace import MICROSECONDS, Step
+from holodeck.gateway.runs.trace_steps import (
+    MICROSECONDS,
+    Answered,
+    CallBegun,
+    CallEnded,
+    Compacted,
+    Cut,
+    Ended,
+    Mark,
+    Noticed,
+    Output,
+    Resumed,
+    Retry,
+    StandIn,
+    Step,
+    StoredTrace,
+    TurnBegun,
+)
 from holodeck.lib.json.parse import parse_json
 
 # Characters of arguments and outputs in a span. `items` has all of them.
@@ -51,19 +68,19 @@ _EMPTY_SPAN: Mapping[str, Any] = {
 
 def build_trace_resource(
     run: Mapping[str, Any],
-    trace: Mapping[str, Any],
+    trace: StoredTrace,
     items: Sequence[Mapping[str, Any]],
     instructions: str | None,
     *,
     backend: Backend | None,
     is_operator: bool,
 ) -> dict[str, Any]:
-    """Build the trace. `run`: its resource. `trace`: as `RunTrace.encode` has it. `items`: the stored ones.
+    """Build the trace. `run`: its resource. `items`: the stored ones.
 
     `instructions`: those of the request. `backend`: the one that has the name of the run's model now, if any.
     `is_operator`: the reader may see what the operator's configuration gave the model.
     """
-    spans = build_spans(trace["steps"])
+    spans = [span for span in build_spans(trace["steps"]) if is_operator or span["kind"] != "notice"]
     finder = _ItemFinder(trace, spans, items, has_tools=is_operator)
     digest = trace.get("instructions_digest") if is_operator else None
     is_unchanged = digest is not None and backend is not None and backend.instructions_digest == digest
@@ -91,14 +108,14 @@ class _ItemFinder:
 
     def __init__(
         self,
-        trace: Mapping[str, Any],
+        trace: StoredTrace,
         spans: Sequence[Mapping[str, Any]],
         items: Sequence[Mapping[str, Any]],
         *,
         has_tools: bool,
     ) -> None:
         self._tool_lists = trace.get("tool_lists") if has_tools else None
-        self._offset = int(trace["item_offset"])
+        self._offset = trace["item_offset"]
         self._count = len(items)
         self._calls = {item["call_id"]: item for item in items if item["type"] == "function_call"}
         self._outputs = {item["call_id"]: item for item in items if item["type"] == "function_call_output"}
@@ -160,12 +177,11 @@ def _show_item(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in ("opaque", "encrypted_content")}
 
 
-SpanKind = Literal["run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction"]
+SpanKind = Literal["run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction", "notice"]
 SpanStatus = Literal["ok", "error", "running", "refused"]
 
 # Digits of seconds: microseconds.
 _DIGITS = 6
-_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,8 +219,8 @@ class Span:
 def build_spans(steps: Iterable[Step]) -> list[dict[str, Any]]:
     """Return the spans as JSON, in the order in which they began. The first one is that of the run."""
     builder = _SpanBuilder()
-    for kind, time, *rest in steps:
-        _BUILDERS[kind](builder, time / MICROSECONDS, *rest)
+    for step in steps:
+        _BUILDERS[step["kind"]](builder, step, step["at"] / MICROSECONDS)
     return [asdict(span) for span in builder.spans]
 
 
@@ -219,107 +235,115 @@ class _SpanBuilder:
         self._calls: dict[str, Span] = {}
         """The calls that the latest process has started or replayed."""
 
-    def add_queue(self, now: float) -> None:
+    def add_queue(self, step: Mark, now: float) -> None:
         self._add("wait", "queue", now)
 
-    def start_run(self, now: float) -> None:
+    def start_run(self, step: Mark, now: float) -> None:
         for span in self.spans:
             if span.kind == "wait":
                 span.end(now)
 
-    def start_turn(self, now: float, number: int, items: int, is_replayed: bool, tool_list: int | None) -> None:
-        self._end_turn(now, items)
-        known = self._find(f"turn_{number}") if is_replayed else None
+    def start_turn(self, step: TurnBegun, now: float) -> None:
+        number = step["number"]
+        self._end_turn(now, step["items"])
+        known = self._find(f"turn_{number}") if step["is_replayed"] else None
         if known is not None:
             self._turn, self._model = known, self._find(f"model_{number}")
             return
         self._turn = self._add("turn", f"turn {number}", now, number=number)
         self._model = self._add("model", "model", now, self._turn, number)
-        self._turn.first_item = self._model.first_item = items
-        self._model.tool_list = tool_list
+        self._turn.first_item = self._model.first_item = step["items"]
+        self._model.tool_list = step["tool_list"]
 
-    def set_stand_in(self, now: float, name: str) -> None:
+    def set_stand_in(self, step: StandIn, now: float) -> None:
         """Name the request by the model that answers in place of the usual one."""
         if self._model is not None:
-            self._model.name = name
+            self._model.name = step["name"]
 
-    def add_token(self, now: float) -> None:
+    def add_notice(self, step: Noticed, now: float) -> None:
+        """Add a notice below the latest call that runs. Between two turns it is one of the run."""
+        running = (call for call in reversed(self._calls.values()) if call.seconds is None)
+        self._add("notice", step["text"], now, next(running, None)).end(now)
+
+    def add_token(self, step: Mark, now: float) -> None:
         if self._model is not None:
             self._model.first_token_seconds = round(now - self._model.start, _DIGITS)
         if self._run.first_token_seconds is None:
             self._run.first_token_seconds = now
 
-    def add_compaction(self, now: float, item: int) -> None:
+    def add_compaction(self, step: Compacted, now: float) -> None:
         if self._model is None:
             return
         span = self._add("compaction", "compaction", self._model.start, self._turn)
-        span.first_item, span.item_count = item, 1
+        span.first_item, span.item_count = step["item"], 1
         span.end(now)
         # The model is asked after it.
         self._model.start = now
 
-    def add_retry(self, now: float, pause: float, error: str) -> None:
+    def add_retry(self, step: Retry, now: float) -> None:
         """Add a span of the failed attempt and the pause after it."""
         if self._model is None:
             return
         attempts = (span for span in self.spans if span.kind == "retry" and span.parent == self._model.id)
         start = max((span.start + (span.seconds or 0.0) for span in attempts), default=self._model.start)
-        self._add("retry", "retry", start, self._model).end(now + pause, "error", error)
+        self._add("retry", "retry", start, self._model).end(now + step["pause"], "error", step["error"])
 
-    def end_model(self, now: float, items: int, tokens: Sequence[int], cost: float | None) -> None:
+    def end_model(self, step: Answered, now: float) -> None:
         model = self._model
         if model is None or model.seconds is not None:
             return
         if model.first_item is not None:
-            model.item_count = items - model.first_item
-        model.usage, model.cost = _usage_of(tokens), cost
+            model.item_count = step["items"] - model.first_item
+        model.usage, model.cost = step["tokens"], step["cost"]
         model.end(now)
 
-    def start_call(self, now: float, call_id: str, name: str) -> None:
+    def cut_model(self, step: Cut, now: float) -> None:
+        """Note what a request has cost whose answer is not complete. It ends with the run, or is sent again."""
+        if self._model is not None:
+            self._model.usage, self._model.cost = step["tokens"], step["cost"]
+
+    def start_call(self, step: CallBegun, now: float) -> None:
+        call_id, name = step["call_id"], step["name"]
         known = next((span for span in self.spans if span.call_id == call_id and span.kind == "tool"), None)
         if known is None or call_id in self._calls:
             known = self._add("tool", name, now, self._turn)
             known.tool, known.call_id = name, call_id
         self._calls[call_id] = known
 
-    def set_output(self, now: float, call_id: str, item: int) -> None:
-        if (call := self._calls.get(call_id)) is not None:
-            call.first_item, call.item_count = item, 1
+    def set_output(self, step: Output, now: float) -> None:
+        if (call := self._calls.get(step["call_id"])) is not None:
+            call.first_item, call.item_count = step["item"], 1
 
-    def end_call(self, now: float, call_id: str, server: str, tool: str, status: SpanStatus) -> None:
-        span = self._calls.get(call_id)
+    def end_call(self, step: CallEnded, now: float) -> None:
+        span = self._calls.get(step["call_id"])
         if span is None or span.seconds is not None:
             return
-        if server:
-            span.server, span.tool = server, tool
-        span.end(now, status)
+        if step["server"]:
+            span.server, span.tool = step["server"], step["tool"]
+        span.end(now, step["status"])
 
-    def resume(self, now: float, recorded: int) -> None:
-        """Drop what the process before has not finished: it begins anew. `recorded`: in microseconds."""
-        self.spans = [span for span in self.spans if span.seconds is not None or span is self._run]
+    def resume(self, step: Resumed, now: float) -> None:
+        """Drop what the process before has not finished: it begins anew."""
+        # A turn ends with the next one, and is not begun anew if its model has answered.
+        answered = {span.parent for span in self.spans if span.kind == "model" and span.seconds is not None}
+        self.spans = [
+            span for span in self.spans if span.seconds is not None or span is self._run or span.id in answered
+        ]
         self._turn = self._model = None
         self._calls = {}
-        self._add("recovery", "recovery", recorded / MICROSECONDS).end(now)
+        self._add("recovery", "recovery", step["recorded"] / MICROSECONDS).end(now)
 
-    def end_run(
-        self,
-        now: float,
-        items: int,
-        tokens: Sequence[int],
-        cost: float | None,
-        is_error: bool,
-        reason: str | None,
-        open_calls: Sequence[tuple[str, str, bool]] = (),
-    ) -> None:
+    def end_run(self, step: Ended, now: float) -> None:
+        reason = step["reason"]
         for span in self.spans:
             if span.kind in ("model", "tool") and span.seconds is None:
                 span.end(now, "error", reason or "The run ended before it.")
-        self._end_turn(now, items)
-        for call_id, name, is_held in open_calls:
-            span = self._add("approval" if is_held else "wait", name, now, self._turn)
-            span.tool, span.call_id = name, call_id
-        self._run.usage, self._run.cost = _usage_of(tokens), cost
-        self._run.end(now, "error" if is_error else "ok", reason)
+        self._end_turn(now, step["items"])
+        for call in step.get("open_calls", ()):
+            span = self._add("approval" if call["is_held"] else "wait", call["name"], now, self._turn)
+            span.tool, span.call_id = call["name"], call["call_id"]
+        self._run.usage, self._run.cost = step["tokens"], step["cost"]
+        self._run.end(now, "error" if step["is_error"] else "ok", reason)
 
     def _end_turn(self, now: float, items: int) -> None:
         if self._turn is None or self._turn.seconds is not None:
@@ -339,22 +363,20 @@ class _SpanBuilder:
         return next((span for span in self.spans if span.id == span_id), None)
 
 
-_BUILDERS: Mapping[str, Callable[..., None]] = {
+_BUILDERS: Mapping[str, Callable[[_SpanBuilder, Any, float], None]] = {
     "queued": _SpanBuilder.add_queue,
     "started": _SpanBuilder.start_run,
     "turn": _SpanBuilder.start_turn,
     "stand_in": _SpanBuilder.set_stand_in,
+    "notice": _SpanBuilder.add_notice,
     "token": _SpanBuilder.add_token,
     "compaction": _SpanBuilder.add_compaction,
     "retry": _SpanBuilder.add_retry,
     "answer": _SpanBuilder.end_model,
+    "cut": _SpanBuilder.cut_model,
     "call": _SpanBuilder.start_call,
     "output": _SpanBuilder.set_output,
     "result": _SpanBuilder.end_call,
     "resumed": _SpanBuilder.resume,
     "ended": _SpanBuilder.end_run,
 }
-
-
-def _usage_of(tokens: Sequence[int]) -> dict[str, int]:
-    return dict(zip(_TOKENS, tokens, strict=True))

@@ -3,7 +3,8 @@
 Without it, all requests that have arrived start in one turn, which then takes as long as all of them together: probes
 wait for it, clients give up, and their answers are made in vain. In line, a request costs its head and 64 KiB of
 its body at most; it starts in the order of arrival. Reading takes a bounded part of each turn as well: thousands of
-clients that are refused, and ask again at once, must not make a probe wait for all of them.
+clients that are refused, and ask again at once, must not make a probe wait for all of them. A large body takes up to
+some hundred milliseconds to be read into a request, so that only one is in a turn (`wait_large_turn`).
 
 The gateway is overloaded
 
@@ -22,12 +23,15 @@ from collections import deque
 from collections.abc import Callable
 
 from holodeck.lib import log
+from holodeck.lib.limits import KIB
 
 # Requests that start in one turn. Each takes about a millisecond of CPU, so that a turn stays far below the half second
 # in which a probe must be answered, and the work of a turn is large beside what a turn costs by itself.
 STARTS_PER_TURN = 8
 # Seconds of a turn in which data is read, so that a probe on a new connection, which takes two turns, is answered soon.
 READ_SECONDS = 0.02
+# Bytes of a body that is large: a smaller one takes about as long as its run.
+LARGE_BODY_BYTES = 64 * KIB
 # Seconds that the first request in line may have waited: a new one would wait as long and longer.
 MAX_WAIT = 1.0
 # Requests in line: what a burst of clients sends at once, and 128 MiB of bodies at most.
@@ -61,6 +65,7 @@ class Admission:
         """Whether the end of the current turn will be seen."""
         self._late_since: float | None = None
         self._has_late_turns = False
+        self._large_turn = asyncio.Lock()
         self._unlogged = 0
         self._is_log_paused = False
         self.refused = 0
@@ -91,6 +96,11 @@ class Admission:
         else:
             self._line.append((_now(), run))
             self.is_crowded = True
+
+    async def wait_large_turn(self) -> None:
+        """Wait for a turn of the event loop in which no other large body begins to be read, in the order of arrival."""
+        async with self._large_turn:
+            await asyncio.sleep(0)
 
     def can_read(self) -> bool:
         """Return whether this turn has time to read data, and none waits. Otherwise it waits by `read_later`."""

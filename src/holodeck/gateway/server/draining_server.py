@@ -1,4 +1,4 @@
-"""uvicorn's server with a drain before its exit, and with a meaning for SIGHUP.
+"""uvicorn's server with a drain before its exit, with a meaning for SIGHUP, and with a `HealthThread` beside it.
 
 The first SIGTERM or SIGINT calls `on_exit` and then ends the server; a second one ends it at once. SIGHUP does the
 same, or calls `on_hangup`. Under nohup it is ignored, and stays so.
@@ -6,6 +6,7 @@ same, or calls `on_hangup`. Under nohup it is ignored, and stays so.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import signal
 import socket
@@ -13,9 +14,11 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
+from holodeck.gateway.server.health_thread import HealthThread
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.tasks import TaskSet
@@ -68,6 +71,8 @@ class DrainingServer(uvicorn.Server):
         self._on_hangup = on_hangup
         self._tasks = TaskSet()
         self._is_draining = False
+        self._health: HealthThread | None = None
+        self._taking_over = TaskSet()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -99,12 +104,37 @@ class DrainingServer(uvicorn.Server):
 
     def stop_listening(self) -> None:
         """Refuse new connections now; uvicorn does so only at its end."""
+        if self._health is not None:
+            self._health.stop()
         for listening in self.servers:
             listening.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if sockets:
+            self._health = HealthThread(asyncio.get_running_loop(), sockets[0], self._take_over)
+            self._health.start()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._health is not None:
+            self._health.stop()
+        # Connections that it has accepted are closed with all others: they come in this turn of the event loop.
+        await asyncio.sleep(0)
+        await self._taking_over.wait(_CLOSE_SECONDS)
+        await super().shutdown(sockets)
 
     async def close(self) -> None:
         """End a drain that a second signal has overtaken."""
         await self._tasks.close(_CLOSE_SECONDS)
+
+    def _take_over(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted beside the event loop."""
+        serve = asyncio.get_running_loop().connect_accepted_socket(self._create_protocol, connection)
+        self._taking_over.start(serve, name="connection")
+
+    def _create_protocol(self) -> asyncio.Protocol:
+        protocol: Any = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)  # type: ignore[no-any-return]
 
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)

@@ -36,9 +36,10 @@ from holodeck.gateway.http.errors import (
     reply_for,
 )
 from holodeck.gateway.http.observation import PROBE_PATHS, UNKNOWN_ROUTE, Refusals
-from holodeck.gateway.http.replies import HEALTHY, Reply
+from holodeck.gateway.http.replies import Reply
 from holodeck.gateway.server.admission import Admission
-from holodeck.gateway.server.served_request import STATUS_LINES, ServedRequest
+from holodeck.gateway.server.health_thread import encode_health, is_health_request
+from holodeck.gateway.server.served_request import ServedRequest, encode_reply
 from holodeck.gateway.server.slow_clients import SlowClientGuard
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import KIB
@@ -54,8 +55,6 @@ ServeHTTP = Callable[[ServedRequest], Coroutine[Any, Any, None]]
 """The application: answers one request, whatever happens."""
 _Door = Literal["messages", "mcp", "other"]
 """The APIs by the form of their errors."""
-# How a probe of `/healthz` begins.
-_HEALTH_REQUEST = b"GET /healthz HTTP/1."
 # As long as the ids of requests, so that the length of a reply does not change.
 _ID_PLACE = "x" * len(new_id("req"))
 _NEVER = float("inf")
@@ -336,7 +335,7 @@ class HTTPProtocol(SlowClientGuard):
         if self._head_size > MAX_HEAD_BYTES or len(self._header_items) >= MAX_HEADERS:
             reply = reply_for(headers_too_large_error(MAX_HEADERS, MAX_HEAD_BYTES), "")
         self.refusals.report(reply.status, orjson.loads(reply.body)["error"], route=UNKNOWN_ROUTE)
-        self.send(_encode_reply(reply, b"connection: close\r\n"))
+        self.send(encode_reply(reply, b"connection: close\r\n"))
         self.close()
 
     def _refuse_overloaded(self, method: bytes, path: str, *, must_close: bool) -> None:
@@ -360,9 +359,8 @@ class HTTPProtocol(SlowClientGuard):
         if self._unread:
             self._unread += data
             return True
-        if not self._has_request and data.startswith(_HEALTH_REQUEST) and data.endswith(b"\r\n\r\n"):
-            named = f"x-request-id: {new_id('req')}\r\nconnection: close\r\n".encode()
-            self.send(_encode_reply(HEALTHY, named))
+        if not self._has_request and is_health_request(data):
+            self.send(encode_health())
             self.close()
             return True
         if self.admission.can_read():
@@ -416,13 +414,6 @@ def _is_websocket(header_items: list[tuple[bytes, bytes]]) -> bool:
     return b"upgrade" in names and headers.get(b"upgrade", b"").lower() == b"websocket"
 
 
-def _encode_reply(reply: Reply, headers: bytes) -> bytes:
-    """Encode a reply that the protocol writes itself. `headers`: more lines of its head, each with its end."""
-    written = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
-    lines = "".join(f"{name}: {value}\r\n" for name, value in written.items())
-    return STATUS_LINES[reply.status] + lines.encode() + headers + b"\r\n" + reply.body
-
-
 @cache
 def _encode_overloaded(door: _Door, must_close: bool) -> bytes:
     """Encode the refusal of an overloaded gateway, with `_ID_PLACE` where the id of the request belongs."""
@@ -432,7 +423,7 @@ def _encode_overloaded(door: _Door, must_close: bool) -> bytes:
     elif door == "mcp":
         reply = mcp_error_reply(reply, "")
     named = f"x-request-id: {_ID_PLACE}\r\n".encode()
-    return _encode_reply(reply, named + (b"connection: close\r\n" if must_close else b""))
+    return encode_reply(reply, named + (b"connection: close\r\n" if must_close else b""))
 
 
 def build_http_protocol(

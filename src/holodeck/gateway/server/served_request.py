@@ -21,6 +21,7 @@ from typing import Protocol
 
 from holodeck.gateway.auth.open_requests import OpenRequest
 from holodeck.gateway.http.observation import UNKNOWN_ROUTE
+from holodeck.gateway.http.replies import Reply
 
 # Statuses without a body (RFC 9110).
 _EMPTY_STATUSES = frozenset({204, 304})
@@ -275,3 +276,10 @@ class _KeepAlive:
             self._request.write_when_idle(self._comment)
         self._chunks_at_check = self.chunks_sent
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check_idle)
+
+
+def encode_reply(reply: Reply, headers: bytes) -> bytes:
+    """Encode a reply that is written without a request. `headers`: more lines of its head, each with its end."""
+    written = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in written.items())
+    return STATUS_LINES[reply.status] + lines.encode() + headers + b"\r\n" + reply.body

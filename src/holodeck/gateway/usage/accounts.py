@@ -11,7 +11,6 @@ from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter
 from holodeck.models.events import RunResult
 from holodeck.models.items import Usage
-from holodeck.models.price import Price
 
 
 class Accounts:
@@ -31,16 +30,18 @@ class Accounts:
         model: str,
         *,
         is_charged: bool,
-        seconds: float,
+        seconds: float | None,
         first_token_seconds: float | None,
         usage: Usage,
         cost: float | None,
     ) -> None:
-        """Record a turn that gave an answer. `is_charged`: its model has done that.
+        """Record a turn. `is_charged`: its model has done that.
 
-        `first_token_seconds`: None for an answer without any content. `cost`: None if the model has no price.
+        `seconds`: None for one without an answer, as when the client has left. `first_token_seconds`: None for an
+        answer without any content. `cost`: None if the model has no price.
         """
-        self._metrics.count_turn(model, seconds, first_token_seconds)
+        if seconds is not None:
+            self._metrics.count_turn(model, seconds, first_token_seconds)
         if self._budgets is not None and not is_charged:
             self._budgets.charge(caller_id, usage, cost or 0.0)
 
@@ -59,14 +60,11 @@ class Accounts:
         if self._meter is not None:
             self._meter.count_run(caller_id, model, result, seconds=seconds, cost=cost, first_token=first_token_seconds)
 
-    def record_request(
-        self, caller_id: str, model: str, result: RunResult, price: Price | None, *, is_charged: bool
-    ) -> None:
+    def record_request(self, caller_id: str, model: str, result: RunResult, *, is_charged: bool) -> None:
         """Record a request to a model that is no run."""
-        cost = None if price is None else price.cost_of(result.usage)
-        self.record_run(caller_id, model, result, seconds=result.seconds, cost=cost)
+        self.record_run(caller_id, model, result, seconds=result.seconds, cost=result.cost)
         if self._budgets is not None and not is_charged:
-            self._budgets.charge(caller_id, result.usage, cost or 0.0)
+            self._budgets.charge(caller_id, result.usage, result.cost or 0.0)
 
     def record_call(
         self,

@@ -22,10 +22,9 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
-from holodeck.gateway.context.tokens import CHARS_PER_TOKEN, count_items, count_tokens
+from holodeck.engine.tokens import CHARS_PER_TOKEN, count_items, count_tokens, estimate_usage, find_cut_usage
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.gateway.usage.meter import FLUSH_INTERVAL, UsageMeter
 from holodeck.lib import log
@@ -43,7 +42,7 @@ from holodeck.models.model_io import (
     StandInChosen,
     TextDelta,
 )
-from holodeck.models.price import Price
+from holodeck.models.price import ModelPrices
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 from holodeck.storage.usage import UsageStore
 
@@ -59,7 +58,6 @@ _RESERVED_OUTPUT_TOKENS = 4_096
 _FIRST_TURN_SHARE = 0.25
 # How much of the expected use of a caller's turns is left after a cheaper one: twenty of them forget an outlier.
 _EXPECTATION_LEFT = 0.9
-_NO_STAND_INS: Mapping[str, Price | None] = MappingProxyType({})
 
 
 class BudgetExceededError(TooManyError):
@@ -150,21 +148,20 @@ _Limited = Literal["cost", "tokens"]
 class Reservation:
     """The amount that a turn of a caller has reserved. `settle` is called once, when the turn has ended."""
 
-    def __init__(self, charge: Callable[[Price | None, Usage], float], price: Price | None) -> None:
-        """`charge`: counts what the turn has used, and returns its cost."""
+    def __init__(self, charge: Callable[[Usage, float], None]) -> None:
+        """`charge`: counts what the turn has used, with its cost."""
         self._charge = charge
-        self.price = price
-        """Of the model that answers."""
         self._reserved: list[tuple[_Limited, _OpenTurns, float]] = []
 
     def add(self, kind: _Limited, turns: _OpenTurns, estimate: float, limit: float) -> None:
         self._reserved.append((kind, turns, turns.reserve(estimate, limit)))
 
-    def settle(self, usage: Usage | None) -> None:
+    def settle(self, usage: Usage | None, cost: float = 0.0) -> None:
         """Charge what the turn has used. None: it has failed, and costs nothing."""
-        cost = None if usage is None else self._charge(self.price, usage)
+        if usage is not None:
+            self._charge(usage, cost)
         for kind, turns, reserved in self._reserved:
-            turns.settle(reserved, cost if usage is None or kind == "cost" else usage.total_tokens)
+            turns.settle(reserved, None if usage is None else cost if kind == "cost" else usage.total_tokens)
 
 
 class Budgets:
@@ -190,12 +187,19 @@ class Budgets:
         """The start of the period for which there was an alert, by caller."""
         self._reading = asyncio.Lock()
         """Held while an account is read: requests at the same time share it."""
+        self._in_store: Mapping[str, Budget] = {}
         self.replace_budgets(gateway)
 
     def replace_budgets(self, gateway: GatewayFile) -> None:
         """Hold the budgets of these settings from now on. What was spent stays spent."""
         self._default = gateway.limits.key_budget
-        self._budgets = {key.caller_id: key.budget for key in gateway.keys if key.budget is not None}
+        self._in_file = {key.caller_id: key.budget for key in gateway.keys if key.budget is not None}
+        self._budgets = {**self._in_store, **self._in_file}
+
+    def replace_stored_budgets(self, budgets: Mapping[str, Budget]) -> None:
+        """Hold these budgets of callers with keys in the store from now on. What was spent stays spent."""
+        self._in_store = budgets
+        self._budgets = {**self._in_store, **self._in_file}
 
     def add_alert_listener(self, listener: Callable[[str], None]) -> None:
         """Call a function with each caller that has spent most of its budget, once in a period."""
@@ -219,17 +223,16 @@ class Budgets:
         if budget is not None:
             await self._require_left(caller_id, budget)
 
-    async def reserve(
-        self, caller_id: str, estimate: Usage, price: Price | None, *, has_started: bool = False
-    ) -> Reservation:
+    async def reserve(self, caller_id: str, tokens: int, cost: float, *, has_started: bool = False) -> Reservation:
         """Reserve an estimated use for a turn of a caller, once its other turns leave something of its limits.
 
         `has_started`: the limit of tokens a minute was checked for its run before.
         Raises `ModelError` if nothing is left, and `StorageError`.
         """
         while True:
+            reservation = Reservation(partial(self.charge, caller_id))
             try:
-                full, reservation = await self._try_reserve(caller_id, estimate, price, has_started=has_started)
+                full = await self._try_reserve(reservation, caller_id, tokens, cost, has_started=has_started)
             except TooManyError as error:
                 text, after = str(error), error.retry_after
                 raise ModelError(
@@ -240,25 +243,24 @@ class Budgets:
             await full.wait_settled()
 
     async def _try_reserve(
-        self, caller_id: str, estimate: Usage, price: Price | None, *, has_started: bool
-    ) -> tuple[_OpenTurns | None, Reservation]:
+        self, reservation: Reservation, caller_id: str, tokens: int, cost: float, *, has_started: bool
+    ) -> _OpenTurns | None:
         """Reserve a turn, unless the open turns that are returned may use up a limit. Raises `TooManyError`."""
-        reservation = Reservation(partial(self._charge_turn, caller_id), price)
         budget, token_limit = self.find_budget(caller_id), self._caller_limits.find_token_limit(caller_id)
         # Before all that does not wait: nothing may come between a look at what is left and its reservation.
         spent = 0.0 if budget is None else await self._require_left(caller_id, budget)
         by_cost, by_tokens = self._find_open_turns(caller_id, "cost"), self._find_open_turns(caller_id, "tokens")
         if budget is not None and by_cost.may_use_up(budget.amount - spent):
-            return by_cost, reservation
+            return by_cost
         if token_limit is not None and not has_started:
             left = token_limit - self._caller_limits.require_tokens_left(caller_id)
             if by_tokens.may_use_up(left):
-                return by_tokens, reservation
+                return by_tokens
         if budget is not None:
-            reservation.add("cost", by_cost, 0.0 if price is None else price.cost_of(estimate), budget.amount)
+            reservation.add("cost", by_cost, cost, budget.amount)
         if token_limit is not None:
-            reservation.add("tokens", by_tokens, estimate.total_tokens, token_limit)
-        return None, reservation
+            reservation.add("tokens", by_tokens, tokens, token_limit)
+        return None
 
     def has_limit(self, caller_id: str) -> bool:
         """Return whether a caller has a budget or a limit of tokens, so that each of its turns is charged."""
@@ -268,32 +270,26 @@ class Budgets:
         self,
         model: ModelProvider,
         caller_id: str,
-        price: Price | None,
+        prices: ModelPrices,
         *,
         has_started: bool = False,
-        stand_in_prices: Mapping[str, Price | None] = _NO_STAND_INS,
     ) -> ModelProvider:
         """Return the model, which charges each turn itself if the caller has a limit.
 
-        `price`: of the model. `stand_in_prices`: of its stand-ins, by their names. `Accounts` charges the turns of
-        other callers. `has_started`: the model is for a run that has started with another one.
+        `Accounts` charges the turns of other callers. `has_started`: the model is for a run that has started with
+        another one.
         """
         # `has_limit`, written out: every request comes here, and most callers have no limit.
         if self._budgets.get(caller_id, self._default) is None and (
             self._caller_limits.find_token_limit(caller_id) is None
         ):
             return model
-        return BudgetedModel(model, self, caller_id, price, has_started=has_started, stand_in_prices=stand_in_prices)
+        return BudgetedModel(model, self, caller_id, prices, has_started=has_started)
 
     def charge(self, caller_id: str, usage: Usage, cost: float) -> None:
         """Count the tokens of a turn, and what they cost its caller."""
         self._caller_limits.add_tokens(caller_id, usage.total_tokens)
         self._meter.spend(caller_id, cost)
-
-    def _charge_turn(self, caller_id: str, price: Price | None, usage: Usage) -> float:
-        cost = 0.0 if price is None else price.cost_of(usage)
-        self.charge(caller_id, usage, cost)
-        return cost
 
     async def store_spending(self, caller_id: str) -> None:
         """Store what a caller with a budget has spent. If that fails, the meter tries again each second."""
@@ -374,37 +370,38 @@ class BudgetedModel(ModelWrapper):
         inner: ModelProvider,
         budgets: Budgets,
         caller_id: str,
-        price: Price | None,
+        prices: ModelPrices,
         *,
         has_started: bool,
-        stand_in_prices: Mapping[str, Price | None],
     ) -> None:
         super().__init__(inner)
         self._budgets = budgets
         self._caller_id = caller_id
-        self._price = price
+        self._prices = prices
         self._has_started = has_started
-        self._stand_in_prices = stand_in_prices
 
     async def stream_batches(self, request: ModelRequest) -> Batches:
-        output_tokens = request.max_tokens or _RESERVED_OUTPUT_TOKENS
+        output_tokens, price = request.max_tokens or _RESERVED_OUTPUT_TOKENS, self._prices.usual
         estimate = Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
-        reservation = await self._budgets.reserve(self._caller_id, estimate, self._price, has_started=self._has_started)
+        cost = 0.0 if price is None else price.cost_of_cut(request, estimate)
+        reservation = await self._budgets.reserve(
+            self._caller_id, estimate.total_tokens, cost, has_started=self._has_started
+        )
         self._has_started = True
         characters, is_settled = 0, False
-        told: list[Usage] = []
         # Streamed in any case: an answer that is left is charged by the text that came.
-        asked = replace(request, is_streamed=True, on_usage=told.append)
+        asked = replace(request, is_streamed=True)
         try:
             async with aclosing(stream_in_batches(self._inner, asked)) as batches:
                 async for batch in batches:
                     characters += _count_characters(batch)
                     answer = batch[-1]
                     if isinstance(answer, StandInChosen):
-                        reservation.price = self._stand_in_prices.get(answer.name)
+                        price = self._prices.find(answer.name)
                     if isinstance(answer, ModelAnswer):
                         is_settled = True
-                        reservation.settle(_find_usage(request, answer, characters))
+                        answer = replace(answer, usage=_find_usage(request, answer, characters))
+                        reservation.settle(answer.usage, 0.0 if price is None else price.cost_of_answer(answer))
                         await self._budgets.store_spending(self._caller_id)
                     yield batch
         except ModelError:
@@ -415,7 +412,10 @@ class BudgetedModel(ModelWrapper):
         finally:
             # The turn was left, or broke off. The provider may bill its input even before the first word.
             if not is_settled:
-                reservation.settle(_complete_usage(told[-1:], _estimate_usage(request, characters)))
+                usage = find_cut_usage(request, characters)
+                reservation.settle(usage, 0.0 if price is None else price.cost_of_cut(request, usage))
+                # The run has the same.
+                request.receipt.told = usage
 
     async def close(self) -> None:
         """Do nothing: the model is that of all callers."""
@@ -426,19 +426,7 @@ def _find_usage(request: ModelRequest, answer: ModelAnswer, characters: int) -> 
     # An answer without items is that of no model.
     if answer.usage.total_tokens or not answer.items:
         return answer.usage
-    return _estimate_usage(request, characters, 0 if characters else count_items(answer.items))
-
-
-def _estimate_usage(request: ModelRequest, characters: int, output_tokens: int = 0) -> Usage:
-    """Return the tokens of a turn by the text that was received: `characters`, or `output_tokens` of an answer as a
-    whole."""
-    output_tokens += -(-characters // CHARS_PER_TOKEN)
-    return Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
-
-
-def _complete_usage(told: list[Usage], estimate: Usage) -> Usage:
-    """Return the tokens of a turn that was left: its input as the provider told it, if it did, and what came."""
-    return replace(told[0], output_tokens=max(told[0].output_tokens, estimate.output_tokens)) if told else estimate
+    return estimate_usage(request, -(-characters // CHARS_PER_TOKEN) or count_items(answer.items))
 
 
 def _count_characters(batch: Iterable[ModelEvent]) -> int:

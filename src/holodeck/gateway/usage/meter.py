@@ -44,6 +44,7 @@ OTHER_TOOL = "other"
 _REQUESTS, _ERRORS, _INPUT_TOKENS = map(SUMS.index, ("requests", "errors", "input_tokens"))
 _CACHED_TOKENS, _CACHE_WRITE_TOKENS = map(SUMS.index, ("cached_tokens", "cache_write_tokens"))
 _OUTPUT_TOKENS, _REASONING_TOKENS = map(SUMS.index, ("output_tokens", "reasoning_tokens"))
+_ESTIMATED_TOKENS = SUMS.index("estimated_tokens")
 _TOOL_CALLS, _PRICED = map(SUMS.index, ("tool_calls", "priced"))
 # The minute, caller, model, status, server and tool: a plain tuple, which is found faster than a `UsageKey`.
 _RowKey = tuple[int, str, str, str, str, str]
@@ -102,6 +103,7 @@ class UsageMeter:
         sums[_CACHE_WRITE_TOKENS] += usage.cache_write_tokens
         sums[_OUTPUT_TOKENS] += usage.output_tokens
         sums[_REASONING_TOKENS] += usage.reasoning_tokens
+        sums[_ESTIMATED_TOKENS] += usage.estimated_tokens
         sums[_TOOL_CALLS] += result.tool_calls
         sums[_PRICED] += cost is not None
         counts.cost += cost or 0.0

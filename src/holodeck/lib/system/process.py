@@ -327,7 +327,8 @@ class Reaper:
 
     def _send_line(self, line: str) -> None:
         if self._shell is not None and self._shell.stdin is not None:
-            with suppress(OSError):
+            # At the exit of the interpreter, the pipe is closed before the event loop hears that children have ended.
+            with suppress(OSError, ValueError):
                 self._shell.stdin.write(f"{line}\n".encode())
 
 

@@ -80,8 +80,9 @@ class HTTPModel(BatchingModel):
         """
         is_read = request.is_streamed
         request = original = request if is_read else self._choose_form(request)
-        is_answered, started = False, time.monotonic()
+        is_answered, started, receipt = False, time.monotonic(), request.receipt
         while not is_answered:
+            receipt.is_sent = True
             decoder = self.decoder(request, self._endpoint.address)
             try:
                 async with aclosing(self._open_stream(request, decoder)) as stream:
@@ -110,6 +111,7 @@ class HTTPModel(BatchingModel):
                     is_answered = True
                     yield [self._require_answered(decoder, request)]
             except ModelError as error:
+                receipt.is_sent = False
                 # An answer that a proxy gave up is a slow one, however soon that was.
                 started -= SLOW_ANSWER_SECONDS * (error.status in _PROXY_TIMEOUTS)
                 request = self._change_refused(request, error)

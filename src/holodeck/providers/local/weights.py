@@ -82,7 +82,6 @@ KNOWN_WEIGHTS: tuple[Weights, ...] = (
         prompt_tokens_per_second=25,
     ),
 )
-DEFAULT_WEIGHTS = KNOWN_WEIGHTS[0]
 
 
 def models_folder() -> Path:
@@ -116,11 +115,8 @@ def require_model_file(name: str | None, folder: Path | None = None) -> Path:
     for weights in wanted:
         if (where / weights.file).is_file():
             return where / weights.file
-    missing = wanted[0].name
-    raise ModelError(
-        f"The weights of the local model '{missing}' are not in {where}. Get them with: holodeck model pull {missing}",
-        provider=PROVIDER,
-    )
+    what = "No weights of a local model are" if name is None else f"The weights of the local model '{name}' are not"
+    raise ModelError(f"{what} in {where}. Get them with: holodeck model pull {wanted[0].name}", provider=PROVIDER)
 
 
 def is_pulled(weights: Weights, folder: Path | None = None) -> bool:

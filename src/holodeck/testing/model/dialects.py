@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 import orjson
 
+from holodeck.models.generation import TIER
 from holodeck.models.items import Usage
-from holodeck.models.model_io import FinishReason, Logprob
+from holodeck.models.model_io import FinishReason, logprobs_to_json
 from holodeck.testing.model.script import Call, ErrorEvent, Say, Think, split_say, split_text
 
 Event = dict[str, Any]
@@ -16,7 +17,7 @@ Event = dict[str, Any]
 class Writer(Protocol):
     """Encodes the steps of one answer as events of a dialect. One instance per answer."""
 
-    service_tier: str | None
+    tier: str | None
     """Reported from here on. None: none is."""
 
     def start(self, usage: Usage | None) -> list[Event]:
@@ -47,14 +48,14 @@ class ChatWriter:
     def __init__(self, model: str, chunk: int | None) -> None:
         self._model, self._chunk = model, chunk
         self._calls = 0
-        self.service_tier: str | None = None
+        self.tier: str | None = None
 
     def start(self, usage: Usage | None) -> list[Event]:
         return [self._choice({"role": "assistant", "content": ""})]
 
     def say(self, step: Say) -> list[Event]:
         return [
-            self._choice({"content": part.text}, logprobs={"content": encode_logprobs(part), "refusal": None})
+            self._choice({"content": part.text}, logprobs={"content": logprobs_to_json(part.logprobs), "refusal": None})
             if part.logprobs
             else self._choice({"content": part.text})
             for part in split_say(step, self._chunk)
@@ -122,8 +123,8 @@ class ChatWriter:
 
     def _event(self, **fields: Any) -> Event:
         head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": self._model}
-        if self.service_tier is not None:
-            head["service_tier"] = self.service_tier
+        if self.tier is not None:
+            head[TIER] = self.tier
         return {**head, **fields}
 
 
@@ -134,7 +135,7 @@ class ResponsesWriter:
         self._model, self._chunk = model, chunk
         self._output: list[Event] = []
         self._number = -1
-        self.service_tier: str | None = None
+        self.tier: str | None = None
 
     def start(self, usage: Usage | None) -> list[Event]:
         return [
@@ -143,7 +144,7 @@ class ResponsesWriter:
         ]
 
     def say(self, step: Say) -> list[Event]:
-        logprobs = encode_logprobs(step)
+        logprobs = logprobs_to_json(step.logprobs)
         part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": logprobs}
         item = self._add_item("message", "msg", role="assistant", content=[part])
         position = {"item_id": item["id"], "content_index": 0}
@@ -154,7 +155,10 @@ class ResponsesWriter:
                 self._item_event("response.content_part.added", **position, part={**part, "text": "", "logprobs": []}),
                 *(
                     self._item_event(
-                        "response.output_text.delta", **position, delta=part.text, logprobs=encode_logprobs(part)
+                        "response.output_text.delta",
+                        **position,
+                        delta=part.text,
+                        logprobs=logprobs_to_json(part.logprobs),
                     )
                     for part in split_say(step, self._chunk)
                 ),
@@ -237,7 +241,7 @@ class ResponsesWriter:
             "status": status,
             "model": self._model,
             "output": list(self._output),
-            **({} if self.service_tier is None else {"service_tier": self.service_tier}),
+            **({} if self.tier is None else {TIER: self.tier}),
         }
 
     def _event(self, kind: str, **fields: Any) -> Event:
@@ -252,7 +256,7 @@ class AnthropicWriter:
         self._model, self._chunk = model, chunk
         self._blocks = 0
         self._calls = 0
-        self.service_tier: str | None = None
+        self.tier: str | None = None
 
     def start(self, usage: Usage | None) -> list[Event]:
         message = {"id": "msg_1", "type": "message", "role": "assistant", "model": self._model, "content": []}
@@ -300,8 +304,8 @@ class AnthropicWriter:
                 "output_tokens": usage.output_tokens,
                 "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }
-        if self.service_tier is not None:
-            counts["service_tier"] = self.service_tier
+        if self.tier is not None:
+            counts[TIER] = self.tier
         delta = {"stop_reason": reason, "stop_sequence": None}
         return [{"type": "message_delta", "delta": delta, "usage": counts}, {"type": "message_stop"}]
 
@@ -342,18 +346,6 @@ class AnthropicWriter:
             *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
             {"type": "content_block_stop", "index": index},
         ]
-
-
-def encode_logprobs(step: Say) -> list[Event]:
-    """Encode the log probabilities of a text as both of OpenAI's APIs have them."""
-    return [
-        {**_encode_token(each), "top_logprobs": [_encode_token(other) for other in each.top]} for each in step.logprobs
-    ]
-
-
-def _encode_token(entry: Logprob) -> Event:
-    encoded = None if entry.bytes is None else list(entry.bytes)
-    return {"token": entry.token, "logprob": entry.logprob, "bytes": encoded}
 
 
 def _count_anthropic_input(usage: Usage) -> Event:

@@ -201,7 +201,9 @@ def error_event(message: str, code: str = "server_error") -> Step:
 
 
 def steps_of(turn: Turn) -> list[Step]:
-    """Return the steps of a turn, which may be a single step."""
+    """Return the steps of a turn, which may be a single step. Raises `TypeError` for a plain text."""
+    if isinstance(turn, str):
+        raise TypeError(f"{turn!r} is no turn of a script: write say({turn!r}).")
     return list(turn) if isinstance(turn, Sequence) else [turn]
 
 

@@ -394,7 +394,7 @@ class _AnswerStream:
             case Spend(usage=usage):
                 self._usage = usage
             case Tier(name=name):
-                self._writer.service_tier = name
+                self._writer.tier = name
 
     async def _send(self, events: list[dict[str, Any]]) -> None:
         for event in events:

@@ -147,10 +147,14 @@ async def list_tools(
     is_modern = session.terms is not None and session.terms.era is ProtocolEra.MODERN
     reader = _ToolReader(previous, is_modern=is_modern)
     listing = await fetch_listing(session, tool, TOOLS, reader.read, _name_of, reader.read_batch)
-    names = model_names([info.name for info in listing.items])
     items: Sequence[MCPToolInfo] = listing.items
-    if any(names[info.name] != info.model_name for info in items):
-        items = [replace(info, model_name=names[info.name]) for info in items]
+    # A tool of the list before may have a name that it does not need any more.
+    if previous or len({info.model_name for info in items}) < len(items):
+        names = model_names([info.name for info in items])
+        items = [
+            info if info.model_name == names[info.name] else replace(info, model_name=names[info.name])
+            for info in items
+        ]
     # A pattern for a rejected tool is not wrong.
     rejected = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.rejected]
     unmatched = tuple(unmatched_patterns(tool, (*items, *rejected)))
@@ -303,8 +307,9 @@ class _ToolReader:
         text = dump_shallow(entries)
         if text is None or _ANNOTATION in text or not is_plain_json(text):
             return None
-        if not all(type(entry) is dict and _is_usable_tool(entry) for entry in entries):
-            return None
+        for entry in entries:
+            if type(entry) is not dict or not _is_usable_tool(entry):
+                return None
         known = [self._known[entry["name"]] for entry in entries if entry["name"] in self._known]
         # Compared as text: to Python, 1, 1.0 and True are equal.
         if len(known) == len(entries) and orjson.dumps([info.raw for info in known]) == text:

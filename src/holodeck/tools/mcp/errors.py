@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
@@ -37,7 +38,10 @@ __all__ = [
 
 OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
 # The last line of a Python program that imports what a newer package does not have.
+_NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
 _OLD_IMPORT = re.compile(r"No module named 'mcp\.|cannot import name '[^']+' from 'mcp['.]")
+_PYTHON = re.compile(r"python[0-9.]*")
+_SERVER_PACKAGES = frozenset({"mcp", "fastmcp"})
 # Characters of a secret that is masked in errors: a shorter one occurs by chance in every message.
 _MIN_MASKED_CHARS = 4
 # Access tokens that are masked: the one in use, and those that it replaced while calls were in flight.
@@ -62,17 +66,28 @@ def add_unknown_outcome(error: MCPConnectionError) -> MCPConnectionError:
     return type(error)(text, server=error.server, phase=error.phase, details=details)
 
 
-def advise_package_version(stderr: str, command: str) -> str:
-    """Return what to do about a Python server that was written for version 1 of the package `mcp`; empty: it was not.
+def advise_missing_import(stderr: str, command: str) -> str:
+    """Return what to do about a Python server that ended because an import failed; empty: none did.
 
-    Version 2 has no `mcp.server.fastmcp`, among others. Servers that ask for any version of the package get it.
+    Version 2 of the package `mcp` has no `mcp.server.fastmcp`, among others. Servers that ask for any version get it.
     """
     if not _OLD_IMPORT.search(stderr):
-        return ""
+        missing = _NO_MODULE.search(stderr)
+        if missing is None or not _PYTHON.fullmatch(Path(command).name):
+            return ""
+        return (
+            f"This Python has no module '{missing[1]}': start the server with the Python of its virtual environment "
+            f"(such as .venv/bin/python), or install what it needs: {command} -m pip install {_package_of(missing[1])}."
+        )
     how = "write --with 'mcp<2' before its package" if command == "uvx" else "install 'mcp<2' where it runs"
     return (
         f"It was written for version 1 of the package 'mcp' and got a newer one: {how}, or use a newer version of it."
     )
+
+
+def _package_of(module: str) -> str:
+    # Another module's package may have any name, also that of a stranger.
+    return module if module in _SERVER_PACKAGES else "PACKAGE"
 
 
 class ErrorFactory:

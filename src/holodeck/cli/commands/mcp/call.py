@@ -326,7 +326,22 @@ def parse_call_arguments(words: Sequence[str], schema: Mapping[str, Any], stdin_
             if not separator or not name:
                 raise _argument_error(f"'{word}' is not key=value, a JSON object or '-'")
             arguments[name] = parse_typed_value(text, name, schema)
+    _check_names(arguments, schema)
     return arguments
+
+
+def _check_names(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    """Refuse a misspelled argument, which the schema does not have, beside one of nearly that name that is missing.
+
+    A schema that says that it takes further arguments takes them all.
+    """
+    known = schema.get("properties")
+    if not isinstance(known, Mapping) or schema.get("additionalProperties"):
+        return
+    for name in arguments:
+        close = None if name in known else closest_match(name, [each for each in known if each not in arguments])
+        if close is not None:
+            raise _argument_error(f"there is no argument '{name}'", f"Did you mean '{close}'?")
 
 
 def is_argument(word: str) -> bool:

@@ -30,12 +30,14 @@ from holodeck.cli.output.config_problems import (
     problem_data,
 )
 from holodeck.cli.output.progress import Progress
+from holodeck.cli.output.tables import count_of
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import HoloDeckError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.record import record
+from holodeck.lib.redaction import mask_url
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.runtime import lint_servers
 
@@ -106,7 +108,7 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
     disabled = [item.tool.name for item in chosen if item not in enabled]
     start_limit = "startup_timeout" if timeout is None else "--timeout"
     names = [item.tool.name for item in loaded.tools]
-    work = _examine_all(enabled, start_limit, names, is_quiet=target.as_json)
+    work = _examine_all(enabled, start_limit, names, url=target.url, is_quiet=target.as_json)
     done = run_with_logging(work, verbose=target.verbose)
     problems = loaded.problems if server is None else ()
     if target.as_json:
@@ -123,13 +125,13 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
 
 
 async def _examine_all(
-    servers: Sequence[LoadedTool], start_limit: str, names: Sequence[str], *, is_quiet: bool
+    servers: Sequence[LoadedTool], start_limit: str, names: Sequence[str], *, url: str | None, is_quiet: bool
 ) -> list[Examination]:
     unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
         async def examine_one(item: LoadedTool) -> Examination:
-            done = await examine(item, start_limit, names)
+            done = await examine(item, start_limit, names, url)
             unfinished.discard(item.tool.name)
             progress.phase = f"examining {', '.join(sorted(unfinished))}"
             progress.clear()
@@ -197,6 +199,8 @@ class Examination:
     server: str
     start_limit: str
     """The key or the option that limits the time to start."""
+    login: str
+    """The argument of `holodeck mcp login` for this server."""
     steps: list[Step] = field(default_factory=list)
     findings: Sequence[Finding] = ()
     """What lint has found in the entry and in the tools of the server."""
@@ -212,13 +216,14 @@ class Examination:
         self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
 
 
-async def examine(loaded: LoadedTool, start_limit: str, names: Sequence[str]) -> Examination:
+async def examine(loaded: LoadedTool, start_limit: str, names: Sequence[str], url: str | None) -> Examination:
     """Run the steps and stop at the first failure.
 
     `start_limit`: see `Examination`. `names`: all servers of the file, which lint compares with this one.
+    `url`: that of a server which is in no file.
     """
     tool = loaded.tool
-    done = Examination(server=tool.name, start_limit=start_limit)
+    done = Examination(server=tool.name, start_limit=start_limit, login=f"--url {mask_url(url)}" if url else tool.name)
     if not isinstance(tool, MCPTool):
         return done
     if await _check_found(tool, done):
@@ -307,7 +312,7 @@ async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, to
     except MCPError as error:
         done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
         return
-    counts = f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false"
+    counts = f"{count_of(tools, 'tool')}, {count_of(prompts, 'prompt')}" if tool.load_tools else "'load_tools' is false"
     done.add_passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
     began = time.monotonic()
     try:
@@ -328,11 +333,13 @@ def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examinati
     for earlier in order[: order.index(name)]:
         done.add_passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
     # The error and the advice name the key, also where an option of this command has replaced its value.
-    detail, advice = (
-        text.replace("'startup_timeout'", f"'{done.start_limit}'")
-        for text in (reason_text(error), advice_for(name, tool, error))
-    )
+    detail, advice = (_name_options(text, tool, done) for text in (reason_text(error), advice_for(name, tool, error)))
     done.add_failed(name, detail, advice)
+
+
+def _name_options(text: str, tool: MCPTool, done: Examination) -> str:
+    text = text.replace("'startup_timeout'", f"'{done.start_limit}'")
+    return text.replace(f"mcp login {tool.name}", f"mcp login {done.login}")
 
 
 def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:

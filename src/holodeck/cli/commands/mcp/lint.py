@@ -11,6 +11,7 @@ import click
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, failure_data, select_servers, start_timeout_option, target_options
 from holodeck.cli.output.config_problems import count_findings, findings_data, has_error, print_findings
+from holodeck.cli.output.tables import count_of
 from holodeck.lib.escape import escape_json, escape_unprintable
 from holodeck.runtime import lint_servers
 
@@ -72,8 +73,4 @@ def _server_data(result: ServerResult[list[MCPToolInfo]]) -> dict[str, Any]:
 def _print_totals(findings: Sequence[Finding], results: Sequence[ServerResult[list[MCPToolInfo]]]) -> None:
     tools = sum(len(result.answer or []) for result in results)
     servers = sum(result.error is None for result in results)
-    click.echo(f"{count_findings(findings)} in {_count(tools, 'tool')} of {_count(servers, 'server')}.")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    click.echo(f"{count_findings(findings)} in {count_of(tools, 'tool')} of {count_of(servers, 'server')}.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -19,11 +21,15 @@ from holodeck.lib.record import record
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-# Characters of the reason why a server is down, in the table: a row stays readable.
+# Characters of the reason why a server is down, where no terminal has a width: a row stays readable.
 MAX_REASON_SHOWN = 160
+# However narrow the terminal is.
+_MIN_REASON_SHOWN = 20
 
 _FIRST_COLUMN = "SERVER"
-_COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
+_STATE_WIDTH = 9
+_COLUMNS = (("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
+_PROTOCOL_COLUMNS = (("ERA", 7), ("VERSION", 11))
 _COLOURS = {"up": "green", "down": "red", "invalid": "red", "disabled": "yellow"}
 _EPILOG = """\b
 Examples:
@@ -48,19 +54,21 @@ class _ServerDescription:
 @start_timeout_option
 @target_options
 def command(target: Target, timeout: float | None) -> int:
-    """Show each server: state, protocol era and version, number of tools and prompts, time to start."""
+    """Show each server: state, number of tools and prompts, time to start; with -v the protocol that it speaks."""
     loaded = target.load_servers()
     servers = [with_timeout(item, timeout) for item in loaded.tools]
     names = [*(item.tool.name for item in servers), *loaded.refused]
-    width = max(map(len, (_FIRST_COLUMN, *names))) + 1
-    if not target.as_json:
-        _print_header(width, names)
+    table = _Table(names, is_full=target.verbose)
+    if not target.as_json and not names:
+        click.echo("No servers are listed.")
+    elif not target.as_json:
+        table.print_header()
         for name, problems in loaded.refused.items():
-            _print_row(width, name, "invalid", (), problems[0].message)
+            table.print_failure(name, "invalid", problems[0].message)
 
     def print_result(result: ServerResult[_ServerDescription]) -> None:
         if not target.as_json:
-            _print_server(width, result)
+            table.print_server(result)
 
     results = run_with_logging(
         query_all(servers, _describe_server, on_result=print_result, verb="starting"), verbose=target.verbose
@@ -87,34 +95,44 @@ async def _describe_server(plugin: MCPPlugin) -> _ServerDescription:
     )
 
 
-def _print_header(width: int, names: Sequence[str]) -> None:
-    if not names:
-        click.echo("No servers are listed.")
-        return
-    cells = "".join(name.ljust(size + 1) for name, size in _COLUMNS)
-    click.secho(f"{_FIRST_COLUMN.ljust(width)} {cells}ABOUT", bold=True)
+class _Table:
+    """Prints a row for each server. `is_full`: with the protocol that the server speaks."""
 
+    def __init__(self, names: Sequence[str], *, is_full: bool) -> None:
+        self._columns = (*(_PROTOCOL_COLUMNS if is_full else ()), *_COLUMNS)
+        self._width = max(map(len, (_FIRST_COLUMN, *names))) + 1
+        self._is_full = is_full
 
-def _print_server(width: int, result: ServerResult[_ServerDescription]) -> None:
-    about = result.answer
-    time = f"{result.seconds:.2f} s"
-    if about is not None:
-        cells = (about.era, about.version, str(about.tools), str(about.prompts), time)
-        _print_row(width, result.name, "up", cells, about.software)
-        for warning in about.warnings:
-            click.secho(escape_unprintable(warning), fg="yellow", err=True)
-    elif result.error is not None:
-        _print_row(width, result.name, "down", ("", "", "", "", time), reason_text(result.error))
-    else:
-        _print_row(width, result.name, "disabled", (), "")
+    def print_header(self) -> None:
+        cells = "".join(name.ljust(size + 1) for name, size in self._columns)
+        state = "STATE".ljust(_STATE_WIDTH + 1)
+        click.secho(f"{_FIRST_COLUMN.ljust(self._width)} {state}{cells}ABOUT", bold=True)
 
+    def print_server(self, result: ServerResult[_ServerDescription]) -> None:
+        about = result.answer
+        if about is not None:
+            counts = (str(about.tools), str(about.prompts), f"{result.seconds:.2f} s")
+            protocol = (about.era, about.version) if self._is_full else ()
+            self._print_row(result.name, "up", (*protocol, *counts), about.software)
+            for warning in about.warnings:
+                click.secho(escape_unprintable(warning), fg="yellow", err=True)
+        elif result.error is not None:
+            self.print_failure(result.name, "down", reason_text(result.error))
+        else:
+            self._print_row(result.name, "disabled", (), "")
 
-def _print_row(width: int, name: str, state: str, cells: Sequence[str], about: str) -> None:
-    widths = [size for _, size in _COLUMNS]
-    shown = [one_line(cell, size).ljust(size + 1) for cell, size in zip(cells, widths[1:], strict=False)]
-    rest = "".join(shown) or " " * (sum(widths[1:]) + len(widths) - 1)
-    label = click.style(state, fg=_COLOURS[state]) + " " * (widths[0] + 1 - len(state))
-    click.echo(f"{escape_unprintable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
+    def print_failure(self, name: str, state: str, reason: str) -> None:
+        """Print a row with the last line of a reason, which says the most: those before it are how it came to that."""
+        lines = [line for line in reason.splitlines() if line.strip()]
+        self._print_row(name, state, (), lines[-1] if lines else "")
+
+    def _print_row(self, name: str, state: str, cells: Sequence[str], about: str) -> None:
+        label = click.style(state, fg=_COLOURS[state]) + " " * (_STATE_WIDTH + 1 - len(state))
+        shown = [one_line(cell, size).ljust(size + 1) for cell, (_, size) in zip(cells, self._columns, strict=False)]
+        begin = f"{escape_unprintable(name).ljust(self._width)} {label}{''.join(shown)}"
+        used = self._width + 1 + _STATE_WIDTH + 1 + sum(map(len, shown))
+        room = shutil.get_terminal_size().columns - used if sys.stdout.isatty() else MAX_REASON_SHOWN
+        click.echo(f"{begin}{one_line(about, max(room, _MIN_REASON_SHOWN))}".rstrip())
 
 
 def _listing_data(loaded: LoadedServers, results: Sequence[ServerResult[_ServerDescription]]) -> dict[str, Any]:

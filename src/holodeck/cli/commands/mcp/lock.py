@@ -19,6 +19,7 @@ from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_te
 from holodeck.cli.commands.mcp.target import Target, start_timeout_option, target_options
 from holodeck.cli.output.config_problems import count_findings, findings_data, has_error, print_findings
 from holodeck.cli.output.stdin import ask_yes_or_no, can_ask
+from holodeck.cli.output.tables import count_of
 from holodeck.config.actions import describe_server
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import ConfigError, Problem
@@ -257,10 +258,11 @@ def _print_result(each: _Comparison, after: Servers | None, *, is_refused: bool)
     """Print what was written or why not. `after`: see `_update_lock`."""
     if after is not None:
         total = sum(len(server.tools) for server in after.values())
-        click.echo(f"Wrote {LOCK_FILE}: {_count(len(after), 'server')}, {_count(total, 'tool')} of {each.file.name}.")
+        counts = f"{count_of(len(after), 'server')}, {count_of(total, 'tool')}"
+        click.echo(f"Wrote {LOCK_FILE}: {counts} of {each.file.name}.")
         remaining = [drift for found in each.find_drift(after).values() for drift in found]
         if remaining:
-            click.echo(f"Still withheld: {_count(len(remaining), _noun_of(remaining))}.")
+            click.echo(f"Still withheld: {count_of(len(remaining), _noun_of(remaining))}.")
     elif is_refused:
         click.echo(
             f"Nothing was written: there are {count_findings(each.findings)} in the tools of {each.file.name}. "
@@ -337,10 +339,6 @@ def _check_selection(accept: str | None, rules: Sequence[Rule], compared: Sequen
 
 def _noun_of(drift: Sequence[ToolDrift]) -> str:
     return "tool" if all(each.noun == "tool" for each in drift) else "change"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _usage_error(message: str, fix: str) -> ConfigError:

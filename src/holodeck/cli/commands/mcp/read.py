@@ -37,14 +37,13 @@ _NOT_FOUND_CODES = frozenset({-32002, -32602})
 _EPILOG = """\b
 Examples:
   holodeck mcp read notes://2026/plan
-  holodeck mcp read file:///logo.png --server files -o logo.png
+  holodeck mcp read files file:///logo.png -o logo.png
   holodeck mcp read --watch notes://2026/plan
   holodeck mcp read --url https://mcp.example.com/mcp docs://index --json"""
 
 
 @click.command("read", epilog=_EPILOG)
-@click.argument("uri")
-@click.option("--server", help="The server to read from, if several have the resource.")
+@click.argument("words", nargs=-1, required=True, metavar="[SERVER] URI")
 @click.option(
     "-o",
     "--out",
@@ -54,12 +53,16 @@ Examples:
 @click.option("--watch", is_flag=True, help="Print the content again on each update, until Ctrl-C.")
 @start_timeout_option
 @target_options
-def command(target: Target, uri: str, server: str | None, out: Path | None, watch: bool, timeout: float | None) -> int:
-    """Read the resource URI, listed by a server or made from one of its templates.
+def command(target: Target, words: tuple[str, ...], out: Path | None, watch: bool, timeout: float | None) -> int:
+    """Read the resource URI of SERVER, or of the server that lists it or has a template for it.
 
     Text goes to standard output. Other content needs a file, or a standard output that is not a terminal.
     Exit codes: 0 success, 1 the server failed or has no such resource, 2 wrong configuration or usage.
     """
+    if len(words) > 2:  # noqa: PLR2004 - the server and the resource
+        raise _usage_error("there is one URI to read", "Write: holodeck mcp read [SERVER] URI")
+    *named, uri = words
+    server = named[0] if named else None
     loaded = target.load_servers()
     if server is not None:
         servers: Sequence[LoadedTool] = [select_server(loaded, server, target)]

@@ -234,12 +234,13 @@ class _Options:
     help="Run each case N times, and show pass rates with their 95 % intervals.",
 )
 @click.option(
+    "-m",
     "--model",
     "models",
     multiple=True,
     metavar="MODEL",
-    help="Run on this model instead of the file's: provider:name, or an entry of test_settings.models (repeatable: "
-    "side by side).",
+    help="Run on this model instead of the file's: provider:name, one of your models, or an entry of "
+    "test_settings.models (repeatable: side by side).",
 )
 @click.option(
     "--jobs",

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,13 @@ import click
 
 from holodeck.cli.dev.file_watcher import IGNORED_FOLDERS, VENV_MARK
 from holodeck.cli.output.terminal import Terminal
-from holodeck.cli.terminal_agent import read_trusted_agent
-from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.cli.terminal_agent import describe_model, read_trusted_agent, use_model
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE
 from holodeck.config.files import MAX_FILE_BYTES
-from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
 from holodeck.lib.record import record
 from holodeck.lib.system.files import NotRegularFileError, read_regular_file
-from holodeck.models.llm import LLM
 from holodeck.models.test_case import TestCase
 
 if TYPE_CHECKING:
@@ -195,39 +192,11 @@ def read_suites(
         if not chosen:
             continue
         for name in models or [describe_model(loaded.agent.model)]:
-            tested = _with_model(loaded, find_model(loaded, name))
+            tested = use_model(loaded, name)
             suites.append(Suite(file=str(file), model=name, loaded=tested, cases=chosen, cassette=cassette))
     if not suites:
         raise click.UsageError(f"No test case has '{pattern}'. There are: {', '.join(names)}.")
     return suites
-
-
-def find_model(loaded: LoadedAgent, text: str) -> LLM:
-    """Return the model of the file if this is its name, an entry of `test_settings.models`, or a `provider:name`.
-
-    Raises `click.UsageError`.
-    """
-    entries, own = loaded.agent.test_settings.models, loaded.agent.model
-    if text == describe_model(own):
-        return own
-    if text in entries:
-        return entries[text]
-    from holodeck.agents.models import parse_model
-
-    try:
-        return parse_model(text)[0]
-    except ConfigError as error:
-        known = f"has: {', '.join(entries)}" if entries else "has none"
-        raise click.UsageError(f"{error} 'test_settings.models' of {loaded.path.name} {known}.") from None
-
-
-def describe_model(model: LLM) -> str:
-    """Return `provider:name`, or the provider alone where it has no names."""
-    return f"{model.provider}:{model.name}" if model.name else str(model.provider)
-
-
-def _with_model(loaded: LoadedAgent, model: LLM) -> LoadedAgent:
-    return replace(loaded, agent=loaded.agent.model_copy(update={"model": model}))
 
 
 def _is_chosen(pattern: str, name: str, case: TestCase) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from holodeck.gateway.api.field_rows import done_row, no_effect_row
+from holodeck.gateway.api.field_rows import NOT_SUPPORTED, done_row, no_effect_row, refused_row
 from holodeck.gateway.api.model import APIModel, LongText, declare_field
 from holodeck.gateway.api.models.create_response import (
     MAX_ENTRIES,
@@ -14,8 +15,14 @@ from holodeck.gateway.api.models.create_response import (
     CompactionEntry,
     InputValue,
 )
+from holodeck.models.generation import CACHE_HINTS, TIER
 
 COMPACT_PATH = "/v1/responses/compact"
+WITHOUT_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(CACHE_HINTS, "The summary has no prompt cache."),
+    TIER: "There is one tier.",
+}
+"""Options that a body may have without effect, with the reasons."""
 
 
 class SizeEntry(CompactionEntry):
@@ -47,3 +54,4 @@ class CompactConversation(APIModel):
     context_management: Annotated[list[SizeEntry], Field(max_length=MAX_ENTRIES)] | None = declare_field(
         done_row("context_management", [{"type": "compaction"}], "Its threshold is the size of the result, at most.")
     )
+    image: None = declare_field(refused_row("image", {"size": "auto"}, NOT_SUPPORTED))

@@ -33,6 +33,7 @@ from holodeck.gateway.api.model import (
 )
 from holodeck.gateway.api.models.create_response import IN_MESSAGES
 from holodeck.gateway.api.models.message_blocks import CACHE_HINT, Texts
+from holodeck.gateway.api.models.text_format import CHECKED, CITY_SCHEMA, IN_FORMAT
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_REQUEST_TOOLS
 from holodeck.models.generation import OPTION_OF, MessagesEffort
 
@@ -41,15 +42,9 @@ _MIN_THINKING_TOKENS = 1_024
 CLEAR_THINKING = "clear_thinking_20251015"
 CACHE_NOTE = "A mark for the prompt cache, as it was sent."
 _ONE_SPEED = "The operator's models have one speed."
-_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-MESSAGES_FUNCTION = {"name": "look_up", "input_schema": _SCHEMA}
-_FORMAT = {"type": "json_schema", "schema": _SCHEMA}
+MESSAGES_FUNCTION = {"name": "look_up", "input_schema": CITY_SCHEMA}
+_FORMAT = {"type": "json_schema", "schema": CITY_SCHEMA}
 _IN_SYSTEM: Places = {"chat": "messages", "responses": "input", "anthropic": "system"}
-_IN_FORMAT: Places = {
-    "chat": "response_format.json_schema.schema",
-    "responses": "text.format.schema",
-    "anthropic": "output_config.format.schema",
-}
 _EDITS_SCHEMA = {
     "type": "array",
     "items": {
@@ -159,11 +154,7 @@ class OutputConfig(ClosedModel):
     """Effort and form of the answer."""
 
     effort: MessagesEffort | None = Field(default=None, description=OPTION_OF["effort"].about)
-    format: MessagesFormat | None = declare_field(
-        passed_on_row(
-            "output_config.format", _FORMAT, _IN_FORMAT, "The gateway also checks the answer, and asks again."
-        )
-    )
+    format: MessagesFormat | None = declare_field(passed_on_row("output_config.format", _FORMAT, IN_FORMAT, CHECKED))
 
 
 class MessageMetadata(ClosedModel):
@@ -270,7 +261,7 @@ class CreateMessage(APIModel):
     )
     output_config: OutputConfig | None = None
     output_format: MessagesFormat | None = declare_field(
-        passed_on_row("output_format", _FORMAT, _IN_FORMAT, "The older name of it."),
+        passed_on_row("output_format", _FORMAT, IN_FORMAT, "The older name of it."),
         "The older name of `output_config.format`.",
     )
     metadata: MessageMetadata | None = declare_field(

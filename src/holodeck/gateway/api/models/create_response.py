@@ -7,6 +7,7 @@ Items of `input`, tools, `tool_choice` and `text.format` are declared in modules
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, Tag, WithJsonSchema
@@ -31,7 +32,7 @@ from holodeck.gateway.api.model import (
     declare_field,
 )
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS
-from holodeck.models.generation import OPTION_OF, Effort, Summary, Verbosity
+from holodeck.models.generation import OPTION_OF, OPTIONS, Effort, Summary, Verbosity
 
 # Limits of the Responses API.
 MAX_METADATA_PAIRS = 16
@@ -245,3 +246,25 @@ class CreateResponse(APIModel):
     moderation: None = declare_field(refused_row("moderation", {"model": "m"}, NOT_SUPPORTED))
     image: None = declare_field(refused_row("image", {"size": "auto"}, NOT_SUPPORTED))
     access_programs: None = declare_field(refused_row("access_programs", ["p"], NOT_SUPPORTED))
+
+
+REPEATED_MEMBERS = (
+    *("model", "previous_response_id", "instructions", "tools", "tool_choice", "truncation", "parallel_tool_calls"),
+    *("text", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning"),
+    *("max_output_tokens", "max_tool_calls", "store", "background", "service_tier", "metadata"),
+    *("safety_identifier", "prompt_cache_key"),
+)
+"""Members of every response that repeat its request, in their order."""
+RESPONSE_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(REPEATED_MEMBERS),
+    **{option.repeated_as: option.default for option in OPTIONS if option.repeated_as in REPEATED_MEMBERS},
+    "tools": [],
+    "tool_choice": "auto",
+    "truncation": "disabled",
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "reasoning": {"effort": None, "summary": None},
+    "store": True,
+    "background": False,
+    "metadata": {},
+}
+"""What these members are if the request has none of them."""

@@ -13,6 +13,7 @@ from holodeck.config.edit.caller_keys import SETTINGS
 from holodeck.gateway.api.model import NAMED, APIModel, ClosedModel, NonEmptyText
 from holodeck.gateway.api.models.create_response import METADATA_SCHEMA
 from holodeck.lib.limits import DAY, MAX_INPUT_TEXT_CHARS
+from holodeck.models.callers import ROLES
 
 # Seconds for which the key before may be accepted as well.
 MAX_GRACE_SECONDS = int(90 * DAY)
@@ -22,7 +23,6 @@ MAX_NEW_ITEMS = 20
 CALLBACK_PATH = "/v1/mcp/login/callback"
 """Where the browser comes back to after a login."""
 
-_Flag = Annotated[Any, WithJsonSchema({"type": "boolean"})]
 _Mapping = Annotated[Any, WithJsonSchema({"type": "object"})]
 _Metadata = Annotated[dict[str, Any], WithJsonSchema(METADATA_SCHEMA), Field(description="Your own key-value pairs.")]
 _NewItems = Annotated[
@@ -39,16 +39,25 @@ _NewItems = Annotated[
 
 
 class CreateKey(ClosedModel):
-    """A caller, and what it may do. The file of the gateway has the rules of the settings."""
+    """A caller, and what it may do. Settings are those of `keys` in the gateway file."""
 
     name: NonEmptyText = Field(description="Name of the caller.")
-    admin: _Flag = Field(default=None, description="Whether it is an operator's key.")
+    role: Annotated[Any, WithJsonSchema({"enum": list(ROLES)})] = Field(
+        default=None,
+        description="What the caller may do beside its own requests, as `keys[].role` of the gateway file.",
+    )
     allow: _Mapping = Field(
         default=None,
         description="What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs.",
     )
     limits: _Mapping = Field(default=None, description="As `keys[].limits` of the gateway file.")
     budget: _Mapping = Field(default=None, description="As `keys[].budget` of the gateway file.")
+    expires: Annotated[Any, WithJsonSchema({"type": "string", "format": "date-time"})] = Field(
+        default=None, description="Time after which the key is refused, with its time zone."
+    )
+    paused: Annotated[Any, WithJsonSchema({"type": "boolean"})] = Field(
+        default=None, description="Whether the key is refused for now."
+    )
 
 
 class UpdateKey(CreateKey):

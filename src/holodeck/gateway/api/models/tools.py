@@ -128,7 +128,7 @@ _Strict = Annotated[bool, Field(description="The model must follow `parameters` 
 _Deferred = Annotated[
     bool, AfterValidator(_check_deferred), Field(description="Only for tools that a tool search has found.")
 ]
-_Pixels = Annotated[int, Field(ge=1, le=MAX_DISPLAY_PIXELS)]
+Pixels = Annotated[int, Field(ge=1, le=MAX_DISPLAY_PIXELS)]
 
 
 class FunctionDefinition(ClosedModel):
@@ -277,8 +277,8 @@ class ComputerUsePreviewTool(ClosedModel):
         _ACTIONS,
     )
     allowed_callers: DirectCallers | None = None
-    display_width: _Pixels
-    display_height: _Pixels
+    display_width: Pixels
+    display_height: Pixels
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
 
 

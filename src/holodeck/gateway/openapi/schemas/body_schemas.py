@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holodeck.gateway.api.models.chat_messages import MESSAGE_MODELS, PART_MODELS
-from holodeck.gateway.api.models.compact_conversation import CompactConversation
+from holodeck.gateway.api.models.compact_conversation import WITHOUT_EFFECT, CompactConversation
 from holodeck.gateway.api.models.create_chat_completion import CreateChatCompletion
 from holodeck.gateway.api.models.create_response import (
     METADATA_SCHEMA,
@@ -20,6 +20,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     boolean,
     choice,
     constant,
+    inner_option_schemas,
     integer,
     list_field_schemas,
     list_required,
@@ -35,7 +36,6 @@ from holodeck.gateway.openapi.schemas.schema import (
 from holodeck.gateway.wire.request.body import SOCKET_FIELDS, STREAM_ID
 from holodeck.gateway.wire.request.tools import CHOICE_MODES
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS
-from holodeck.models.generation import CACHE_HINTS
 
 _NAMED = ("TextOptions", "ReasoningOptions")
 METADATA: Schema = {**METADATA_SCHEMA, "description": "Your own key-value pairs."}
@@ -68,7 +68,7 @@ def build_body_schemas() -> dict[str, Schema]:
         "CompactConversation": body_of(
             {
                 **list_field_schemas(CompactConversation),
-                **{name: option_schema(name, "responses") for name in (*CACHE_HINTS, "service_tier")},
+                **{name: option_schema(name, "responses") for name in WITHOUT_EFFECT},
                 "prompt_cache_key": string("Accepted without effect.", max_length=MAX_IDENTIFIER_CHARS),
             },
             "`input` is required unless there is a `previous_response_id`.",
@@ -88,7 +88,7 @@ def build_body_schemas() -> dict[str, Schema]:
 def _option_schemas() -> dict[str, Schema]:
     return {
         "TextOptions": body_of(
-            {"format": ref("TextFormat"), "verbosity": option_schema("verbosity", "responses")},
+            {"format": ref("TextFormat"), **inner_option_schemas("responses", "text")},
             "The form of the answer.",
         ),
         "TextFormat": any_of(model_schema(PlainFormat), model_schema(SchemaFormat)),

@@ -15,7 +15,15 @@ from holodeck.gateway.api.models.create_message import (
     OtherThinking,
 )
 from holodeck.gateway.api.models.message_blocks import BLOCK_MODELS, CACHE_HINT, MESSAGE_MODELS, WEB_TOOLS
-from holodeck.gateway.api.models.tools import FUNCTION_NAME
+from holodeck.gateway.api.models.message_tools import (
+    ComputerTool,
+    EditorTool,
+    MessagesHostedTool,
+    MessagesServer,
+    MessagesServerTool,
+    MessagesTool,
+    NativeTool,
+)
 from holodeck.gateway.openapi.schemas.reply_schemas import BUDGET_DETAILS
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
@@ -37,15 +45,12 @@ from holodeck.gateway.openapi.schemas.schema import (
     ref,
     string,
 )
-from holodeck.gateway.wire.messages.client_tools import MAX_DISPLAY_PIXELS, NATIVE_TYPE
 from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
-from holodeck.gateway.wire.messages.response import STOP_REASONS
+from holodeck.gateway.wire.messages.response import ONE_TIER, STOP_REASONS
 from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR
-from holodeck.gateway.wire.messages.tools import HOSTED_TYPE, TOOLSET
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_INPUT_TEXT_CHARS,
-    MAX_TOOL_NAME_CHARS,
 )
 
 _TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
@@ -76,20 +81,8 @@ def _any_form(*models: type[APIModel], about: str = "") -> Schema:
 
 
 def _option_schemas() -> dict[str, Schema]:
-    tool = {
-        "type": constant("custom"),
-        "name": string(pattern=f"^{FUNCTION_NAME.pattern}$", max_length=MAX_TOOL_NAME_CHARS),
-        "description": string(),
-        "input_schema": mapping("A JSON Schema."),
-        "strict": boolean(),
-        "input_examples": array(mapping()),
-        "eager_input_streaming": boolean("Accepted without effect: an input is streamed as the model writes it."),
-        "defer_loading": {"const": False},
-        "allowed_callers": array(choice(("direct",))),
-        "cache_control": _HINT,
-    }
     return {
-        "MessagesTool": body_of(tool, required=("name", "input_schema")),
+        "MessagesTool": body_of(list_field_schemas(MessagesTool), required=list_required(MessagesTool)),
         **_special_tool_schemas(),
         "MessagesToolChoice": _any_form(FreeToolChoice, NoToolChoice, NamedToolChoice),
         "MessagesThinking": _any_form(
@@ -100,55 +93,19 @@ def _option_schemas() -> dict[str, Schema]:
 
 
 def _special_tool_schemas() -> dict[str, Schema]:
-    pixels = integer(minimum=1, maximum=MAX_DISPLAY_PIXELS)
-    offered = {"defer_loading": {"const": False}, "allowed_callers": array(choice(("direct",))), "cache_control": _HINT}
-    config = body_of({"enabled": boolean(), "defer_loading": {"const": False}})
+    native: dict[str, Schema] = {}
+    for model in (ComputerTool, EditorTool):
+        native |= list_field_schemas(model)
+    hosted = list_field_schemas(MessagesHostedTool)
     return {
-        "MessagesClientTool": body_of(
-            {
-                "type": string(pattern=f"^{NATIVE_TYPE.pattern}$", example="bash_20250124"),
-                "name": string(pattern=f"^{FUNCTION_NAME.pattern}$", max_length=MAX_TOOL_NAME_CHARS),
-                "display_width_px": pixels,
-                "display_height_px": pixels,
-                "display_number": integer(minimum=0),
-                "enable_zoom": boolean(),
-                "max_characters": integer(minimum=1),
-                "strict": boolean(),
-                "input_examples": array({}),
-                **offered,
-            },
-            "A tool that you run and Anthropic's API defines. Its models get it as it is, others as a function.",
-            required=("type", "name"),
-        ),
+        "MessagesClientTool": body_of(native, NativeTool.__doc__ or "", required=list_required(NativeTool)),
         "MessagesHostedTool": mapping(
-            "A tool that Anthropic's servers run. Here an MCP tool does, if the operator has mapped one to it.",
-            properties={
-                "type": string(pattern=f"^{HOSTED_TYPE.pattern}$", example="web_search_20250305"),
-                **{key: nullable(value) for key, value in offered.items()},
-            },
-            required=["type"],
+            MessagesHostedTool.__doc__ or "",
+            properties={key: each if key == "type" else nullable(each) for key, each in hosted.items()},
+            required=list_required(MessagesHostedTool),
         ),
-        "MessagesServerTool": body_of(
-            {
-                "type": constant(TOOLSET),
-                "mcp_server_name": string("A name of `mcp_servers`.", min_length=1, max_length=MAX_TOOL_NAME_CHARS),
-                "default_config": config,
-                "configs": mapping("By the names of tools.", additionalProperties=config),
-                "cache_control": mapping("Accepted without effect."),
-            },
-            "Which tools of a server the model gets. Left out: all.",
-            required=("type", "mcp_server_name"),
-        ),
-        "MessagesServer": body_of(
-            {
-                "type": constant("url"),
-                "name": string(min_length=1, max_length=MAX_TOOL_NAME_CHARS),
-                "url": _TEXT,
-                "authorization_token": string("Sent to the server. Never stored."),
-                "tool_configuration": body_of({"enabled": boolean(), "allowed_tools": array(string())}),
-            },
-            required=("type", "name", "url"),
-        ),
+        "MessagesServerTool": model_schema(MessagesServerTool),
+        "MessagesServer": body_of(list_field_schemas(MessagesServer), required=list_required(MessagesServer)),
     }
 
 
@@ -175,7 +132,7 @@ def _reply_schemas() -> dict[str, Schema]:
                 "content": array(ref("MessageBlock")),
                 "stop_reason": nullable(choice(STOP_REASONS)),
                 "stop_sequence": _NULL,
-                "usage": _usage(service_tier=constant("standard")),
+                "usage": _usage(**{name: constant(tier) for name, tier in ONE_TIER.items()}),
                 "incomplete_details": BUDGET_DETAILS,
             },
             optional=("incomplete_details",),

@@ -18,6 +18,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     ref,
     string,
 )
+from holodeck.models.callers import ROLES
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
@@ -103,15 +104,26 @@ def _key_schemas() -> dict[str, Schema]:
         "object": constant("key"),
         "name": string(),
         "id": nullable(string("As `keys[].id` of the gateway file: which of several callers of this name it is.")),
-        "admin": boolean("Whether it is an operator's key."),
+        "role": nullable(choice(ROLES, "What the caller may do beside its own requests.")),
         **{name: nullable(schema) for name, schema in settings.items()},
+        "expires": nullable(string("Time after which the key is refused.")),
+        "paused": boolean("Whether the key is refused for now."),
         "old_hash_expires": nullable(string("Until then the key before is accepted as well.")),
+        "caller_id": string("The id of the caller, in runs, usage and logs."),
+        "source": choice(("file", "store"), "Where the key is. One of the gateway's file is changed only there."),
+        "made_at": nullable(integer("When it was made, in seconds since 1970. Null for one of the file.")),
+        "made_by": nullable(string("The id of the caller that has made it. Null for one of the file.")),
+    }
+    listed = {
+        **key,
+        "last_used_at": nullable(integer("When a request with it was last seen, to the minute.")),
+        "spending": nullable(record_of(SPENDING)),
     }
     created = {**key, "key": string("The key itself, shown only now.")}
     return {
         "Key": record_of(key),
-        "ListedKey": record_of({**key, "spending": nullable(record_of(SPENDING))}),
-        "KeyList": record_of({"object": constant("list"), "data": array(ref("ListedKey"))}),
+        "ListedKey": record_of(listed),
+        "KeyList": record_of({"object": constant("list"), "data": array(ref("ListedKey")), "has_more": boolean()}),
         "Budget": record_of(
             {
                 "object": constant("budget"),

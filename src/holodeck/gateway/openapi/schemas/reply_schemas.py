@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from holodeck.gateway.api.models.create_response import REPEATED_MEMBERS
 from holodeck.gateway.api.models.input_items import ItemStatus
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.openapi.schemas.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
@@ -16,20 +17,24 @@ from holodeck.gateway.openapi.schemas.schema import (
     boolean,
     choice,
     constant,
+    counts_schema,
+    inner_option_schemas,
     integer,
     mapping,
     nullable,
     number,
-    option_schema,
     record_of,
     ref,
     string,
     variants,
 )
 from holodeck.gateway.wire.chat.request import REASONING_FIELD
-from holodeck.gateway.wire.response.resource import ERROR_TYPES, REPEATED_MEMBERS
+from holodeck.gateway.wire.chat.response import usage_to_chat_json
+from holodeck.gateway.wire.response.resource import ERROR_TYPES, usage_to_json
 from holodeck.lib.errors import BUDGET_EXCEEDED
-from holodeck.models.generation import LEFT_OUT, OPTION_OF, OPTIONS, Option
+from holodeck.models.generation import LEFT_OUT, OPTION_OF, OPTIONS, REPORTED_OPTIONS, Option
+from holodeck.models.items import Usage
+from holodeck.models.model_io import LOGPROB_ALTERNATIVES
 
 RESPONSE_STATUSES = ("queued", "in_progress", "completed", "requires_action", "incomplete", "failed", "cancelled")
 INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", BUDGET_EXCEEDED, "cancelled")
@@ -59,7 +64,7 @@ def build_reply_schemas() -> dict[str, Schema]:
     return {
         "Error": _error_schema(),
         "Response": _response_schema(),
-        "Usage": _usage_schema(),
+        "Usage": counts_schema(usage_to_json(Usage()), "Tokens of all turns together."),
         **_output_item_schemas(),
         **_resource_schemas(),
         **_list_schemas(),
@@ -87,7 +92,7 @@ def _error_schema() -> Schema:
 
 
 def _response_schema() -> Schema:
-    text = record_of({"format": mapping(), "verbosity": option_schema("verbosity", "responses")})
+    text = record_of({"format": mapping(), **inner_option_schemas("responses", "text")})
     reasoning = record_of({name: nullable(choice(OPTION_OF[name].values.choices)) for name in ("effort", "summary")})
     error = record_of({"code": choice((*ERROR_TYPES, "server_error")), "message": string()})
     repeated: dict[str, Schema] = {
@@ -103,7 +108,6 @@ def _response_schema() -> Schema:
         "max_tool_calls": nullable(integer()),
         "store": boolean(),
         "background": boolean(),
-        "service_tier": string("The tier that was used, in the words of the provider."),
         "metadata": METADATA,
         "conversation": record_of({"id": string()}),
     }
@@ -134,21 +138,8 @@ def _repeated_schema(option: Option) -> Schema:
     if values.kind == "decimal":
         return number(minimum=values.minimum, maximum=values.maximum)
     kinds = {"flag": boolean(), "integer": integer(), "text_or_texts": array(string())}
-    schema = kinds.get(values.kind, string())
+    schema = kinds.get(values.kind, string(option.reported))
     return nullable(schema) if option.default is None else schema
-
-
-def _usage_schema() -> Schema:
-    return record_of(
-        {
-            "input_tokens": integer(),
-            "input_tokens_details": record_of({"cached_tokens": integer(), "cache_write_tokens": integer()}),
-            "output_tokens": integer(),
-            "output_tokens_details": record_of({"reasoning_tokens": integer()}),
-            "total_tokens": integer(),
-        },
-        "Tokens of all turns together.",
-    )
 
 
 def _token_fields() -> dict[str, Schema]:
@@ -170,7 +161,7 @@ def _output_item_schemas() -> dict[str, Schema]:
             {"id": string(), "type": constant("compaction"), "encrypted_content": string()},
             "Holds what came before it in fewer tokens, encrypted. Send it back instead of that.",
         ),
-        "Logprob": record_of({**_token_fields(), "top_logprobs": array(record_of(_token_fields()))}),
+        "Logprob": record_of({**_token_fields(), LOGPROB_ALTERNATIVES: array(record_of(_token_fields()))}),
         "Refusal": record_of({"type": constant("refusal"), "refusal": string()}),
         "SummaryText": record_of({"type": constant("summary_text"), "text": string()}),
         "ReasoningText": record_of({"type": constant("reasoning_text"), "text": string()}),
@@ -357,7 +348,7 @@ def _chat_reply_schemas() -> dict[str, Schema]:
         "id": string(),
         "created": _TIME,
         "model": string(),
-        "service_tier": string("The tier that was used, in the words of the provider."),
+        **{option.name: _repeated_schema(option) for option in REPORTED_OPTIONS},
         "system_fingerprint": _NULLABLE_TEXT,
     }
     function = record_of({"name": string(), "arguments": string()})
@@ -404,7 +395,7 @@ def _chat_reply_schemas() -> dict[str, Schema]:
             "The last chunk of a run that failed.",
         ),
         "ChatEvent": any_of(ref("ChatChunk"), ref("ChatError"), about="The data of one event of a stream."),
-        "ChatUsage": _chat_usage_schema(),
+        "ChatUsage": counts_schema(usage_to_chat_json(Usage())),
     }
 
 
@@ -422,24 +413,3 @@ def _delta_schema() -> Schema:
         "tool_calls": array(call),
     }
     return record_of(fields, optional=fields)
-
-
-def _chat_usage_schema() -> Schema:
-    return record_of(
-        {
-            "prompt_tokens": integer(),
-            "completion_tokens": integer(),
-            "total_tokens": integer(),
-            "prompt_tokens_details": record_of(
-                {"cached_tokens": integer(), "cache_write_tokens": integer(), "audio_tokens": integer()}
-            ),
-            "completion_tokens_details": record_of(
-                {
-                    "reasoning_tokens": integer(),
-                    "audio_tokens": integer(),
-                    "accepted_prediction_tokens": integer(),
-                    "rejected_prediction_tokens": integer(),
-                }
-            ),
-        }
-    )

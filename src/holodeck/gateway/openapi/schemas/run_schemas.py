@@ -21,7 +21,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 
-SPAN_KINDS = ("run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction")
+SPAN_KINDS = ("run", "turn", "model", "tool", "approval", "wait", "retry", "recovery", "compaction", "notice")
 SPAN_STATUSES = ("ok", "error", "running", "refused")
 _TIME = number("Seconds since 1970.")
 _COST = nullable(number("In the currency of the prices in the gateway's file. Null: the model has no price."))
@@ -50,6 +50,7 @@ def _tokens_schema() -> Schema:
             "cached_tokens": integer(),
             "cache_write_tokens": integer(),
             "reasoning_tokens": integer(),
+            "estimated_tokens": integer("Not told by the provider, whose answer was cut: estimated by what came."),
             "total_tokens": integer(),
         },
         "Tokens of the model.",
@@ -191,6 +192,7 @@ def _usage_row_schema() -> Schema:
             "cache_write_tokens": integer(),
             "output_tokens": integer(),
             "reasoning_tokens": integer(),
+            "estimated_tokens": integer("Not told by the provider, whose answer was cut: estimated by what came."),
             "tool_calls": integer("Of these requests, and of MCP clients."),
             "cost": _COST,
             "seconds_p50": seconds,

@@ -73,6 +73,12 @@ def record_of(fields: Mapping[str, Schema], about: str = "", *, optional: Iterab
     return _build_object(fields, [name for name in fields if name not in left_out], about)
 
 
+def counts_schema(written: Mapping[str, Any], about: str = "") -> Schema:
+    """Describe an object of counts, with objects of counts in it, as it is written."""
+    fields = {name: counts_schema(each) if isinstance(each, Mapping) else integer() for name, each in written.items()}
+    return record_of(fields, about)
+
+
 def body_of(
     fields: Mapping[str, Schema],
     about: str = "",
@@ -166,6 +172,8 @@ def _plain_fields(
             kept["properties"] = {name: plain(each) for name, each in kept["properties"].items()}
         if "items" in kept:
             kept["items"] = plain(kept["items"])
+        if isinstance(kept.get("additionalProperties"), dict):
+            kept["additionalProperties"] = plain(kept["additionalProperties"])
         options = [plain(each) for each in (*kept.pop("anyOf", ()), *kept.pop("oneOf", ())) if each != NULL]
         if len(options) == 1:
             kept = {**options[0], **kept}
@@ -221,6 +229,12 @@ def option_schemas(api: API) -> dict[str, Schema]:
         for option in OPTIONS
         if api in option.places and "." not in option.places[api].path
     }
+
+
+def inner_option_schemas(api: API, member: str) -> dict[str, Schema]:
+    """Describe the generation options that are in a member of the bodies of an API, such as `text`."""
+    paths = {option.name: option.places[api].path.partition(".") for option in OPTIONS if api in option.places}
+    return {key: option_schema(name, api) for name, (outer, _, key) in paths.items() if outer == member and key}
 
 
 def _build_object(fields: Mapping[str, Schema], required: list[str], about: str) -> Schema:

@@ -10,7 +10,6 @@ from holodeck.gateway.api.field_rows import (
     NOT_SENT,
     Places,
     RequestField,
-    Treatment,
     everywhere,
     option_rows,
 )
@@ -23,31 +22,12 @@ from holodeck.gateway.api.models.create_chat_completion import (
     CreateChatCompletion,
 )
 from holodeck.gateway.api.models.create_response import IN_MESSAGES
+from holodeck.gateway.api.models.text_format import CITY_SCHEMA, format_rows
 
-_CHECKED = "The gateway also checks the answer, and asks again."
-_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _HELLO = {"role": "user", "content": "Hello"}
 _CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
 _CALLED = {"role": "assistant", "tool_calls": [_CALL]}
 _OUTPUT = {"role": "tool", "tool_call_id": "call_1", "content": "Rome"}
-
-_IN_JSON_MODE: Places = {"chat": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
-_IN_FORMAT: Places = {
-    "chat": "response_format.json_schema.schema",
-    "responses": "text.format.schema",
-    "anthropic": "output_config.format.schema",
-}
-
-
-def _format(treatment: Treatment, entry: Mapping[str, Any], about: str, sent_as: Places) -> RequestField:
-    return RequestField(
-        path="response_format.type",
-        treatment=treatment,
-        about=about,
-        example={"response_format": entry},
-        value=entry["type"],
-        sent_as=sent_as,
-    )
 
 
 def _role(role: str, about: str, *messages: Mapping[str, Any], sent_as: Places = IN_MESSAGES) -> RequestField:
@@ -98,11 +78,7 @@ CHAT_FIELDS = (
         example={"tools": [{"type": "custom", "custom": {"name": "note"}}]},
         value="custom",
     ),
-    _format("no_effect", {"type": "text"}, "It is what a model answers anyway.", {}),
-    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_JSON_MODE),
-    _format(
-        "passed_on", {"type": "json_schema", "json_schema": {"name": "place", "schema": _SCHEMA}}, _CHECKED, _IN_FORMAT
-    ),
+    *format_rows("response_format", {"type": "json_schema", "json_schema": {"name": "place", "schema": CITY_SCHEMA}}),
     _role(
         "system",
         "",

@@ -1,6 +1,7 @@
 """Writes a run as a chat completion: one message with text, reasoning and calls of the client's functions.
 
-Calls that the gateway runs do not appear. A `ChatWriter` belongs to one run and is fed its events in order.
+Calls that the gateway runs do not appear. A `ChatWriter` belongs to one run and is fed its events in order. The first
+chunk of a stream is written when a model has begun to answer, since every chunk names the one that does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.wire.chat.request import REASONING_FIELD, ChatRequest
-from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.gateway.wire.response.text_items import streamed_beyond
 from holodeck.models.events import (
@@ -23,9 +23,11 @@ from holodeck.models.events import (
     RunResult,
     StandInAnswered,
     TextAdded,
+    is_before_answer,
 )
+from holodeck.models.generation import DEFAULT_OPTIONS
 from holodeck.models.items import FunctionCall, Message, Usage
-from holodeck.models.model_io import Logprob
+from holodeck.models.model_io import Logprob, logprobs_to_json
 
 # Between the messages of a run, which are one message here.
 _MESSAGE_SEPARATOR = "\n\n"
@@ -54,7 +56,8 @@ class ChatWriter:
         }
         self._chunks: list[bytes] = []
         self._texts: list[str] = []
-        self._has_logprobs = request.response.options.top_logprobs is not None
+        options = request.response.options
+        self._has_logprobs = options is not DEFAULT_OPTIONS and options.wants_logprobs
         self._logprobs: dict[str, list[dict[str, Any]]] = {"content": [], "refusal": []}
         self._refusals: list[str] = []
         self._reasoning_texts: list[str] = []
@@ -68,9 +71,7 @@ class ChatWriter:
         self.error: dict[str, Any] | None = None
         """The error of the API, when the run failed or was cancelled."""
         self._head = b""
-        if not is_silent:
-            self._head = self._build_head()
-            self._emit_delta({"role": "assistant", "content": "", "refusal": None})
+        self._must_begin = not is_silent
 
     def build_resource(self) -> dict[str, Any]:
         """Build the whole completion."""
@@ -90,16 +91,23 @@ class ChatWriter:
             **self._common_fields,
             "object": "chat.completion",
             "choices": [choice],
-            "usage": _usage_to_chat_json(self._usage),
+            "usage": usage_to_chat_json(self._usage),
             **self._details,
         }
 
     def feed(self, *events: Event) -> list[bytes]:
         """Return the chunks for events of the run as server-sent events, often none."""
         for event in events:
+            if self._must_begin and not is_before_answer(event):
+                self._begin()
             self._write_event(event)
         chunks, self._chunks = self._chunks, []
         return chunks
+
+    def _begin(self) -> None:
+        self._must_begin = False
+        self._head = self._build_head()
+        self._emit_delta({"role": "assistant", "content": "", "refusal": None})
 
     def _write_event(self, event: Event) -> None:
         match event:
@@ -121,7 +129,6 @@ class ChatWriter:
                     self._add_call(call.call_id, name, call.arguments)
             case StandInAnswered():
                 self._common_fields["model"] = event.name
-                self._head = self._head and self._build_head()
             case RunFinished():
                 self._finish_run(event.result)
             case _:
@@ -139,7 +146,7 @@ class ChatWriter:
         """Add log probabilities to those of the text or of the refusal, and return them as a chunk has them."""
         if not logprobs or not self._has_logprobs:
             return None
-        encoded = logprobs_to_json(logprobs)
+        encoded = logprobs_to_json(logprobs, has_all_bytes=True)
         self._logprobs[key] += encoded
         return _logprobs_to_chat_json({key: encoded})
 
@@ -183,7 +190,7 @@ class ChatWriter:
         self._emit_delta({}, self._finish_reason)
         if self._request.needs_usage:
             self._emit_chunk(
-                b'%b,"choices":[],"usage":%b}' % (self._head, orjson.dumps(_usage_to_chat_json(self._usage)))
+                b'%b,"choices":[],"usage":%b}' % (self._head, orjson.dumps(usage_to_chat_json(self._usage)))
             )
 
     def _build_head(self) -> bytes:
@@ -208,7 +215,7 @@ def _logprobs_to_chat_json(logprobs: Mapping[str, list[dict[str, Any]]]) -> dict
     return {key: logprobs.get(key) or None for key in ("content", "refusal")}
 
 
-def _usage_to_chat_json(usage: Usage) -> dict[str, Any]:
+def usage_to_chat_json(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,

@@ -10,6 +10,7 @@ from holodeck.gateway.api.field_rows import (
     RequestField,
     Treatment,
     everywhere,
+    option_places,
     option_rows,
     refused_row,
 )
@@ -17,11 +18,12 @@ from holodeck.gateway.api.model import list_rows
 from holodeck.gateway.api.models.create_message import CACHE_NOTE, MESSAGES_FUNCTION, CreateMessage, OutputConfig
 from holodeck.gateway.api.models.create_response import IN_MESSAGES
 from holodeck.gateway.api.models.message_blocks import NO_CITATIONS
+from holodeck.gateway.api.models.message_tools import NO_OWN_TOOLS
 from holodeck.gateway.api.models.parts import NO_FILES
+from holodeck.gateway.api.models.tools import NO_SEARCH
 from holodeck.gateway.wire.request.json_fields import EXTRA_ADVICE
+from holodeck.models.generation import OPTIONS
 
-NO_OWN_TOOLS = "This gateway runs none of Anthropic's own tools; an MCP server may do the same."
-ALL_AT_ONCE = "This gateway offers all tools at once."
 _NOT_MAPPED = "No MCP tool is mapped to it here."
 _AS_FUNCTION = "Your program runs it. Models of other providers get a function."
 
@@ -85,20 +87,17 @@ def _sent_back(kind: str, about: str, *messages: Mapping[str, Any]) -> RequestFi
     )
 
 
+_ONE_BY_ONE = "tool_choice.disable_parallel_tool_use"
 MESSAGES_FIELDS = (
     *list_rows(CreateMessage),
     *list_rows(OutputConfig),
     *option_rows("messages"),
     RequestField(
-        path="tool_choice.disable_parallel_tool_use",
+        path=_ONE_BY_ONE,
         treatment="passed_on",
         about="",
         example={"tools": [MESSAGES_FUNCTION], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
-        sent_as={
-            "chat": "parallel_tool_calls",
-            "responses": "parallel_tool_calls",
-            "anthropic": "tool_choice.disable_parallel_tool_use",
-        },
+        sent_as=next(option_places(option) for option in OPTIONS if option.sent_as.get("anthropic") == _ONE_BY_ONE),
     ),
     refused_row("top_k", 5, EXTRA_ADVICE),
     _tool("passed_on", {"type": "custom", **MESSAGES_FUNCTION}, "Your program runs it."),
@@ -123,7 +122,7 @@ MESSAGES_FIELDS = (
     RequestField(
         path="tools[].defer_loading",
         treatment="refused",
-        about=ALL_AT_ONCE,
+        about=NO_SEARCH,
         example={"tools": [{**MESSAGES_FUNCTION, "defer_loading": True}]},
         harmless=False,
     ),

@@ -142,7 +142,10 @@ def _read_generation_options(body: CreateMessage, fields: JSONFields, thinking: 
 
 def _read_schema(found: MessagesFormat | None, path: str) -> dict[str, Any] | None:
     """Return the schema of a format, within the limits for schemas."""
-    return None if found is None else RequestSchemas().read(JSONFields({"schema": found.json_schema}, path), "schema")
+    if found is None:
+        return None
+    RequestSchemas().add(found.json_schema, f"{path}.schema")
+    return found.json_schema
 
 
 def _find_tool_choice(body: CreateMessage) -> RequestToolChoice:

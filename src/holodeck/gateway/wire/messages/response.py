@@ -3,7 +3,8 @@
 Calls that the gateway runs do not appear, but for those of servers and of web tools that the request declares: each is
 an `mcp_tool_use` or `server_tool_use` block with the block of its result, written when the call has ended. A
 `MessageWriter` belongs to one run and is fed its events in order. Blocks of a stream follow one another, as clients of
-this API expect: a call that the model writes while another one is not finished is held back until that one is.
+this API expect: a call that the model writes while another one is not finished is held back until that one is. A stream
+begins when a model has begun to answer, since its first event names the one that does.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ from holodeck.models.events import (
     TextAdded,
     ToolFinished,
     TurnStarted,
+    is_before_answer,
 )
 from holodeck.models.items import FunctionCall, Message, Reasoning, Usage
 
+ONE_TIER = {"service_tier": "standard"}
+"""The tier that the usage of every message has."""
 STOP_REASONS = ("end_turn", "max_tokens", "tool_use", "refusal")
 _DELTA_FIELDS = {
     "text": ("text_delta", "text"),
@@ -52,7 +56,7 @@ def encode_message_event(event: dict[str, Any]) -> bytes:
 
 
 PING = encode_message_event({"type": "ping"})
-"""Sent after the start of a message, and while there is nothing else to send."""
+"""Sent after the start of a message, and while there is nothing else to send, be it before the start."""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -118,9 +122,7 @@ class MessageWriter:
         self._stop_reason: str | None = None
         self._details: dict[str, Any] = {}
         self._usage = Usage()
-        if not is_silent:
-            self._emit({"type": "message_start", "message": self.build_resource()})
-            self._frames.append(PING)
+        self._must_begin = not is_silent
 
     def build_resource(self) -> dict[str, Any]:
         """Build the message as far as it is known."""
@@ -129,16 +131,23 @@ class MessageWriter:
             "content": [block.to_json() for block in self._blocks],
             "stop_reason": self._stop_reason,
             "stop_sequence": None,
-            "usage": {**self._usage_to_json(), "service_tier": "standard"},
+            "usage": {**self._usage_to_json(), **ONE_TIER},
             **self._details,
         }
 
     def feed(self, *events: Event) -> list[bytes]:
         """Return the encoded events for events of the run, often none."""
         for event in events:
+            if self._must_begin and not is_before_answer(event):
+                self._begin_stream()
             self._write_event(event)
         frames, self._frames = self._frames, []
         return frames
+
+    def _begin_stream(self) -> None:
+        self._must_begin = False
+        self._emit({"type": "message_start", "message": self.build_resource()})
+        self._frames.append(PING)
 
     def _write_event(self, event: Event) -> None:
         match event:

@@ -6,7 +6,7 @@ Every parameter of the API is either supported or refused by its name; none is i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -24,14 +24,30 @@ from holodeck.gateway.wire.request.options import (
     check_metadata,
     read_generation_options,
 )
-from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
-from holodeck.gateway.wire.request.sealed_input import SealedInput
-from holodeck.gateway.wire.request.tools import RequestToolChoice, RequestTools, read_tool_choice, read_tools
+from holodeck.gateway.wire.request.parsed_input import (
+    FindItem,
+    Input,
+    SealedInput,
+    ToolNameOf,
+    find_nothing,
+    plain_tool_name,
+)
+from holodeck.gateway.wire.request.tools import (
+    TOOL_SEARCH,
+    ClientToolAlias,
+    RequestToolChoice,
+    RequestTools,
+    read_found_tools,
+    read_tool_choice,
+    read_tools,
+)
 from holodeck.gateway.wire.request.validation import read_body
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
+from holodeck.models.content import TextContent
 from holodeck.models.generation import DEFAULT_OPTIONS, GenerationOptions, options_to_dict
-from holodeck.models.items import FunctionCall, Item
-from holodeck.models.model_io import NO_EXTRA_BODY, ModelRequest, ToolChoice
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
 
 SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
 # The same pattern as in OpenAI's packages.
@@ -70,7 +86,7 @@ class ResponseRequest:
     stream: bool = False
     background: bool = False
     is_obfuscated: bool = False
-    extra_parameters: Mapping[str, Any] = field(default_factory=lambda: NO_EXTRA_BODY)
+    extra_parameters: Mapping[str, Any] = field(default_factory=dict)
     """Parameters that this gateway does not know, and that its operator allows for the model."""
     needs_model: bool = True
     """False for a request that only prepares the next one: no turn is run."""
@@ -240,3 +256,33 @@ def stream_id_of(body: object) -> str | None:
     """Return the valid `stream_id` of a WebSocket message, which every event of its answer repeats. None: none."""
     stream_id = body.get("stream_id") if isinstance(body, dict) else None
     return stream_id if isinstance(stream_id, str) and STREAM_ID.fullmatch(stream_id) else None
+
+
+def add_found_tools(request: ResponseRequest, items: Iterable[Item]) -> ResponseRequest:
+    """Return the request with the found tools added, if it has a tool search. `items`: the whole conversation."""
+    if TOOL_SEARCH not in request.tools.aliases:
+        return request
+    known = {spec.name for spec in request.tools.functions}
+    found: list[ToolSpec] = []
+    aliases: dict[str, ClientToolAlias] = {}
+    searches: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall) and item.name == TOOL_SEARCH:
+            searches.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id in searches:
+            found += read_found_tools(_parse_search_output(item).get("tools"), "input.tools.tools", aliases)
+    new = {spec.name: spec for spec in found if spec.name not in known}
+    if not new:
+        return request
+    functions = (*request.tools.functions, *new.values())
+    tools = replace(request.tools, functions=functions, aliases={**aliases, **request.tools.aliases})
+    return replace(request, tools=tools)
+
+
+def _parse_search_output(output: FunctionCallOutput) -> dict[str, Any]:
+    # The output is the text that the model has read.
+    try:
+        found = parse_json("".join(part.text for part in output.content if isinstance(part, TextContent)))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.gateway.api.field_rows import refusal_reasons
-from holodeck.gateway.api.models.compact_conversation import CompactConversation
+from holodeck.gateway.api.models.compact_conversation import WITHOUT_EFFECT, CompactConversation
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.compaction_item import CompactionContent, build_compaction_item, list_kept_questions
 from holodeck.gateway.wire.request.content_parts import part_to_wire
-from holodeck.gateway.wire.request.field_table import COMPACT_FIELDS
 from holodeck.gateway.wire.request.input import read_input
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse_missing
 from holodeck.gateway.wire.request.options import read_options
-from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.parsed_input import (
+    FindItem,
+    Input,
+    SealedInput,
+    ToolNameOf,
+    find_nothing,
+    plain_tool_name,
+)
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.gateway.wire.response.resource import usage_to_json
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
-from holodeck.models.generation import CACHE_HINTS
 from holodeck.models.items import Message, Usage
-
-_UNSUPPORTED_FIELDS = refusal_reasons(COMPACT_FIELDS)
 
 
 @record
@@ -49,10 +50,7 @@ def read_compact_request(
     if declared.input is None and declared.previous_response_id is None:
         refuse_missing("input")
     others = JSONFields(declared.model_extra or {})
-    # Accepted without effect: there is no prompt cache that they could be about, and one tier.
-    read_options(others, "responses", (*CACHE_HINTS, "service_tier"))
-    for key, reason in _UNSUPPORTED_FIELDS.items():
-        others.refuse_present(reason, key)
+    read_options(others, "responses", WITHOUT_EFFECT)
     others.refuse_unread()
     entries = declared.context_management
     return CompactRequest(

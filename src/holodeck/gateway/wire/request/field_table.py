@@ -12,17 +12,15 @@ from typing import Any
 from holodeck.gateway.api.field_rows import (
     DESCRIBED,
     NOT_SENT,
-    NOT_SUPPORTED,
     REFUSED,
     Places,
     RequestField,
     Treatment,
     no_effect_row,
     option_rows,
-    refused_row,
 )
 from holodeck.gateway.api.model import list_rows
-from holodeck.gateway.api.models.compact_conversation import CompactConversation
+from holodeck.gateway.api.models.compact_conversation import WITHOUT_EFFECT, CompactConversation
 from holodeck.gateway.api.models.create_response import (
     FUNCTION,
     IN_MESSAGES,
@@ -31,36 +29,17 @@ from holodeck.gateway.api.models.create_response import (
 )
 from holodeck.gateway.api.models.mcp_tool import TOOL_MODELS
 from holodeck.gateway.api.models.parts import AS_IT_IS, NO_FILES
+from holodeck.gateway.api.models.text_format import CITY_SCHEMA, format_rows
 from holodeck.gateway.api.models.tools import CUSTOM, SEARCH, tool_row
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
 from holodeck.gateway.wire.request.tools import HOSTED_TOOL_TYPES, NO_OPENAI_TOOLS, NOT_MAPPED
-from holodeck.models.generation import CACHE_HINTS, OPTION_OF
+from holodeck.models.generation import OPTION_OF
 
 _NO_SUCH_ITEMS = "Supported values are:"
-_CHECKED = "The gateway also checks the answer, and asks again."
 
-_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _HELLO = {"type": "message", "role": "user", "content": "Hello"}
 _IMAGE = {"type": "input_image", "image_url": "https://example.com/chart.png"}
 _FILE = {"type": "input_file", "filename": "report.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}
-
-_IN_JSON_MODE: Places = {"chat": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
-_IN_FORMAT: Places = {
-    "chat": "response_format.json_schema.schema",
-    "responses": "text.format.schema",
-    "anthropic": "output_config.format.schema",
-}
-
-
-def _format(treatment: Treatment, entry: Mapping[str, Any], about: str, sent_as: Places) -> RequestField:
-    return RequestField(
-        path="text.format.type",
-        treatment=treatment,
-        about=about,
-        example={"text": {"format": entry}},
-        value=entry["type"],
-        sent_as=sent_as,
-    )
 
 
 def _include_row(treatment: Treatment, value: str, about: str) -> RequestField:
@@ -118,9 +97,7 @@ _OPTIONS = (
 )
 
 _VALUES = (
-    _format("no_effect", {"type": "text"}, "It is what a model answers anyway.", {}),
-    _format("passed_on", {"type": "json_object"}, _CHECKED, _IN_JSON_MODE),
-    _format("passed_on", {"type": "json_schema", "name": "place", "schema": _SCHEMA}, _CHECKED, _IN_FORMAT),
+    *format_rows("text.format", {"type": "json_schema", "name": "place", "schema": CITY_SCHEMA}),
     _include_row("done", "reasoning.encrypted_content", "Adds reasoning that you can send back."),
     _include_row("no_effect", "message.input_image.image_url", "The URL of an image is always there."),
     RequestField(
@@ -255,8 +232,6 @@ RESPONSE_FIELDS = (*_OPTIONS, *_VALUES, *_TOOLS, *_ITEMS, *_PARTS)
 
 COMPACT_FIELDS = (
     *list_rows(CompactConversation),
-    no_effect_row("service_tier", "flex", "There is one tier."),
-    *(no_effect_row(name, OPTION_OF[name].example, "The summary has no prompt cache.") for name in CACHE_HINTS),
-    refused_row("image", {"size": "auto"}, NOT_SUPPORTED),
+    *(no_effect_row(name, OPTION_OF[name].example, reason) for name, reason in WITHOUT_EFFECT.items()),
 )
 """The fields of a request to compact a conversation."""

@@ -6,16 +6,22 @@ stored item, or a call that comes back without its result, is replaced by the st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
 from holodeck.gateway.api.models.input_items import ITEM_MODELS, AssistantMessage, ItemReference
 from holodeck.gateway.wire.item_ids import approval_id
-from holodeck.gateway.wire.request.input_items import ITEM_READERS
+from holodeck.gateway.wire.request.input_items import ITEM_READERS, add_stored_message
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_choice, refuse_missing, refuse_type
-from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.parsed_input import (
+    FindItem,
+    Input,
+    SealedInput,
+    ToolNameOf,
+    find_nothing,
+    plain_tool_name,
+)
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
@@ -50,6 +56,19 @@ def read_input(
         _read_item(entry, f"{path}[{index}]", into)
     if into.compaction_trigger not in (None, f"{path}[{len(value) - 1}]"):
         refuse("A 'compaction_trigger' must be the last item of the input.", into.compaction_trigger or path)
+    _remove_answered_requests(into)
+    return into
+
+
+def read_stored_items(entries: Sequence[dict[str, Any]], *, sealed: SealedInput | None = None) -> Input:
+    """Read the items of a conversation, which were checked before they were stored.
+
+    A message of texts, as nearly all are, is taken as it is; the others become items by their readers.
+    """
+    into = Input(sealed=sealed)
+    for index, entry in enumerate(entries):
+        if not add_stored_message(entry, into):
+            _read_item(entry, f"input[{index}]", into)
     _remove_answered_requests(into)
     return into
 

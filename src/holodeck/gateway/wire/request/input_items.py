@@ -6,7 +6,8 @@ and the item as the client can list it again. It raises `BadRequestError` for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import orjson
@@ -15,25 +16,50 @@ from holodeck.gateway.api.models import input_items as api
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
 from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, CompactionContent, list_kept_questions
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
-from holodeck.gateway.wire.request.action_items import ACTION_ITEM_READERS
-from holodeck.gateway.wire.request.content_parts import build_parts, part_to_wire
+from holodeck.gateway.wire.request.action_tools import (
+    APPLY_PATCH,
+    COMPUTER,
+    LOCAL_SHELL,
+    SHELL,
+    ActionTool,
+    action_to_arguments,
+)
+from holodeck.gateway.wire.request.content_parts import build_parts, mark_link, part_to_wire
 from holodeck.gateway.wire.request.hosted_items import HOSTED_ITEM_READERS
-from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.json_fields import refuse, refuse_missing
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input, WireItem
 from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, read_found_tools, text_to_arguments
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.lib.call_errors import RESPONSE_ENDED_DURING
 from holodeck.lib.ids import new_id
 from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
 
 # Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
 _RESPONSES_PROVIDER_KEY = "responses"
+_TEXT_TYPES = frozenset(("input_text", "output_text"))
 # What a model gets for an `mcp_call` that has neither output nor error, by its status. Others were interrupted.
 _TEXTS_WITHOUT_OUTPUT = {
     "completed": "This call has been run. What came of it is not known here.",
     "failed": "This call came to no result.",
 }
+
+
+def add_stored_message(entry: WireItem, into: Input) -> bool:
+    """Add a stored message that has only texts, in the form that `_read_message` and the writer give it.
+
+    Returns False, and adds nothing, if it is another item or has other parts.
+    """
+    if entry["type"] != "message":
+        return False
+    parts = entry["content"]
+    for part in parts:
+        if part["type"] not in _TEXT_TYPES:
+            return False
+    content = tuple([TextContent(text=part["text"]) for part in parts])
+    into.items.append(Message(role=entry["role"], content=content, id=entry["id"]))
+    into.wire_items.append(entry)
+    return True
 
 
 def _read_message(item: api.InputMessage, entry: WireItem, where: str, into: Input) -> None:
@@ -241,13 +267,99 @@ def _read_mcp_approval_response(item: api.MCPApprovalResponse, entry: WireItem, 
     into.wire_items.append({**entry, "id": item.id or new_id("mcpa")})
 
 
+ActionCall = api.InputShellCall | api.InputLocalShellCall | api.InputApplyPatchCall | api.InputComputerCall
+
+
+def _read_action_call(tool: ActionTool, item: ActionCall, entry: WireItem, where: str, into: Input) -> None:
+    """Read a call. For the model it is a call of the function of its tool."""
+    wire_id = item.id or new_id(tool.id_prefix)
+    arguments = action_to_arguments(_find_action(item, where))
+    call = FunctionCall(call_id=item.call_id, name=tool.name, arguments=arguments, id=item_id_of(wire_id))
+    if item.id is None:
+        into.generated_ids.add(call.id)
+    into.items.append(call)
+    into.wire_items.append({**entry, "id": wire_id})
+
+
+def _find_action(item: ActionCall, where: str) -> Mapping[str, Any]:
+    if isinstance(item, api.InputComputerCall):
+        if not item.actions and item.action is None:
+            refuse_missing(f"{where}.actions")
+        return {"actions": item.actions} if item.actions else {"action": item.action}
+    if isinstance(item, api.InputApplyPatchCall):
+        return item.operation
+    if isinstance(item, api.InputShellCall):
+        return item.action
+    # Every such action has the type `exec`, and an `env`, which is mostly empty.
+    return {name: value for name, value in item.action.items() if name != "type" and (name != "env" or value)}
+
+
+def _read_shell_output(item: api.ShellCallOutput, entry: WireItem, where: str, into: Input) -> None:
+    chunks = [_describe_chunk(chunk) for chunk in item.output]
+    if len(chunks) > 1:
+        chunks = [f"Command {index}:\n{chunk}" for index, chunk in enumerate(chunks, 1)]
+    _add_output(item, entry, into, TextContent(text="\n\n".join(chunks)))
+
+
+def _describe_chunk(chunk: api.ShellChunk) -> str:
+    """Return what one command has written and how it ended, as text for the model."""
+    ending, outcome = "The command was stopped: it took too long.", chunk.outcome
+    if isinstance(outcome, api.ExitOutcome):
+        ending = f"Exit code: {outcome.exit_code}"
+    texts = (chunk.stdout or "", f"Standard error:\n{chunk.stderr}" if chunk.stderr else "", ending)
+    return "\n".join(text.removesuffix("\n") for text in texts if text)
+
+
+def _read_local_shell_output(item: api.LocalShellCallOutput, entry: WireItem, where: str, into: Input) -> None:
+    call_id = item.call_id
+    if call_id is None:
+        if item.id is None:
+            refuse_missing(f"{where}.id")
+        if not item.id:
+            refuse(f"Invalid '{where}.id': empty string.", f"{where}.id", "empty_string")
+        calls = (each for each in into.items if isinstance(each, FunctionCall))
+        call_id = next((call.call_id for call in calls if call.id == item_id_of(item.id)), item.id)
+    _add_output(item, entry, into, TextContent(text=item.output), call_id=call_id)
+
+
+def _read_patch_output(item: api.ApplyPatchCallOutput, entry: WireItem, where: str, into: Input) -> None:
+    is_error = item.status == "failed"
+    text = item.output or ("The change was not made." if is_error else "The change is made.")
+    _add_output(item, entry, into, TextContent(text=text), is_error=is_error)
+
+
+def _read_computer_output(item: api.ComputerCallOutput, entry: WireItem, where: str, into: Input) -> None:
+    _add_output(item, entry, into, ImageLink(url=mark_link(item.output.image_url, f"{where}.output.image_url")))
+
+
+def _add_output(
+    item: api.DirectItem,
+    entry: WireItem,
+    into: Input,
+    content: Part,
+    *,
+    call_id: str | None = None,
+    is_error: bool = False,
+) -> None:
+    item_id, call_id = item.id or new_id("out"), call_id or item.call_id
+    into.items.append(FunctionCallOutput(call_id=call_id, content=(content,), is_error=is_error, id=item_id))
+    into.wire_items.append({**entry, "id": item_id})
+
+
 ITEM_READERS: dict[str, Callable[[Any, WireItem, str, Input], None]] = {
     "message": _read_message,
     "function_call": _read_function_call,
     "function_call_output": _read_function_call_output,
     "custom_tool_call": _read_custom_tool_call,
     "custom_tool_call_output": _read_function_call_output,
-    **ACTION_ITEM_READERS,
+    "shell_call": partial(_read_action_call, SHELL),
+    "shell_call_output": _read_shell_output,
+    "local_shell_call": partial(_read_action_call, LOCAL_SHELL),
+    "local_shell_call_output": _read_local_shell_output,
+    "apply_patch_call": partial(_read_action_call, APPLY_PATCH),
+    "apply_patch_call_output": _read_patch_output,
+    "computer_call": partial(_read_action_call, COMPUTER),
+    "computer_call_output": _read_computer_output,
     **HOSTED_ITEM_READERS,
     "tool_search_call": _read_tool_search_call,
     "tool_search_output": _read_tool_search_output,

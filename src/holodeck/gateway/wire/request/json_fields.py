@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_SHOWN_CHARS
-from holodeck.models.content import CacheMark
 
 # Texts of a list such as `include` or `stop_sequences`, of which each has a few.
 MAX_LISTED_TEXTS = 1_000
@@ -105,10 +104,6 @@ class JSONFields:
         """Return True for a field that is present and not null."""
         return self.value.get(key) is not None
 
-    def has_none_of(self, keys: Collection[str]) -> bool:
-        """Return whether none of these fields is present, so that their readers can be skipped."""
-        return self.value.keys().isdisjoint(keys)
-
     def pop(self, key: str) -> Any:
         """Return the value without any check; None when it is missing."""
         return self._unread.pop(key, None)
@@ -200,17 +195,6 @@ class JSONFields:
         if value is not None and not isinstance(value, dict):
             refuse_type(self.path_of(key), "an object", value)
         return value
-
-    def get_cache_mark(self, key: str) -> CacheMark | None:
-        """Return the mark of a part for the prompt cache of the model's provider, under its name in the API."""
-        mark = self.get_mapping(key)
-        return None if mark is None else {key: mark}
-
-    def refuse_present(self, reason: str, *keys: str) -> None:
-        """Refuse parameters of the API that this gateway does not support, unless they are null."""
-        for key in keys:
-            if self.pop(key) is not None:
-                refuse_unsupported(self.path_of(key), reason)
 
     def list_unread(self) -> list[str]:
         """List the fields that were not read, without nulls: SDKs send a null for every field that they know."""

@@ -8,17 +8,12 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from holodeck.gateway.api.models.mcp_tool import (
-    MAX_PATTERN_CHARS,
     ApprovalFilters,
     MCPTool,
     NamedTools,
     check_patterns,
-    check_server_url,
-    check_token,
 )
-from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.gateway.wire.request.validation import check_value, read_body
-from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_TOOLS
 from holodeck.lib.record import record
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.discovery import MCPToolInfo
@@ -103,24 +98,6 @@ def read_declaration(value: object, where: str) -> MCPDeclaration:
         echo=_redact_declaration(cast(Mapping[str, Any], value), tool.server_url),
         param=where,
     )
-
-
-def read_server_url(fields: JSONFields, key: str) -> str | None:
-    """Read the URL of a server. Raises `BadRequestError`, which names the field."""
-    url = fields.get_text(key, max_length=MAX_INPUT_TEXT_CHARS)
-    return None if url is None else check_value(check_server_url, url, fields.path_of(key))
-
-
-def read_token(fields: JSONFields, key: str) -> str | None:
-    """Read the access token for a server. Raises `BadRequestError`, which names the field."""
-    token = fields.get_text(key)
-    return None if token is None else check_value(check_token, token, fields.path_of(key))
-
-
-def read_patterns(fields: JSONFields, key: str, server: str) -> ToolPatterns | None:
-    """Read a list of names and patterns of the tools of a server. Raises `BadRequestError`, which names the field."""
-    names = fields.get_strings(key, max_length=MAX_TOOLS, max_text_length=MAX_PATTERN_CHARS)
-    return None if names is None else compile_patterns(names, server, fields.path_of(key))
 
 
 def compile_patterns(names: Collection[str], server: str, where: str) -> ToolPatterns:

@@ -1,15 +1,100 @@
-"""`Input`, the result of reading the `input` of a request, with what all readers of its items need."""
+"""`Input`, the result of reading the `input` of a request, with what all readers of its items need.
+
+Sealed items are opened before: a `SealedInput` belongs to one request. `open` first adds up the plain sizes that the
+items declare, compares them with the limit of the request, and acquires them from the byte budget of the gateway; only
+then are they decrypted, inflated and decoded, off the event loop unless they are small. `get` then answers from memory.
+An item that occurs N times counts N times and is opened once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.gateway.wire.request.sealed_input import SealedInput
+import orjson
+
+from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, Seal, is_sealed, plain_size
+from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, decode_compaction
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.lib.off_loop import run_off_loop
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.mcp.names import normalize_tool_name
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {REASONING_PURPOSE: orjson.loads, COMPACTION_PURPOSE: decode_compaction}
+"""By purpose, which is also the type of the items."""
+# Largest size that is decoded on the event loop, in a few milliseconds: a thread would take longer to start.
+_MAX_INLINE_BYTES = 64 * 1024
+
+Sealed = tuple[str, str]
+"""A purpose and a sealed text."""
+
+
+class SealedInput:
+    """The decoded contents of the sealed items of one request."""
+
+    def __init__(self, seal: Seal, *, max_bytes: int, acquire: Callable[[int], None]) -> None:
+        """`max_bytes`: limit of plain bytes for all items. `acquire`: takes bytes from the budget, or raises."""
+        self._sizes: dict[str, int] = {}
+        self._seal = seal
+        self._max_bytes = max_bytes
+        self._acquire = acquire
+        self._contents: dict[Sealed, Any] = {}
+
+    @property
+    def size(self) -> int:
+        """Plain bytes of all opened items."""
+        return sum(self._sizes.values())
+
+    async def open(self, entries: Iterable[object], *, param: str, other_bytes: int = 0) -> None:
+        """Open the sealed items among these entries. They replace those opened for the same `param` in the count.
+
+        `param`: the path of the entries in the request. `other_bytes`: other bytes of its context. Raises
+        `BadRequestError` (`context_too_long`), or what `acquire` raises, before anything is inflated. An item that
+        cannot be opened is skipped here, and refused by the reader of the input, which knows its path.
+        """
+        found = [sealed for entry in entries if (sealed := _find_sealed(entry)) is not None]
+        size = sum(plain_size(text) or 0 for _, text in found)
+        acquired = self._sizes.get(param, 0)
+        self._sizes[param] = size
+        if self.size + other_bytes > self._max_bytes:
+            message = (
+                f"The context is too long: with what its sealed items hold it is more than {self._max_bytes} bytes. "
+                "Leave out earlier ones."
+            )
+            refuse(message, param, "context_too_long")
+        if size > acquired:
+            self._acquire(size - acquired)
+        fresh = [sealed for sealed in dict.fromkeys(found) if sealed not in self._contents]
+        if size + sum(len(text) for _, text in fresh) <= _MAX_INLINE_BYTES:
+            self._contents |= self._decode(fresh)
+        else:
+            self._contents |= await run_off_loop(lambda: self._decode(fresh))
+
+    def get(self, purpose: str, text: str) -> Any:
+        """Return the decoded content of a sealed text. None: it could not be opened for this caller."""
+        return self._contents.get((purpose, text))
+
+    def _decode(self, sealed: Iterable[Sealed]) -> dict[Sealed, Any]:
+        contents = {}
+        for purpose, text in sealed:
+            try:
+                content = self._seal.open(purpose, text)
+            except BrokenSealError:
+                continue
+            contents[purpose, text] = _DECODERS[purpose](content)
+        return contents
+
+
+def _find_sealed(entry: object) -> Sealed | None:
+    if not isinstance(entry, dict):
+        return None
+    purpose, text = entry.get("type"), entry.get("encrypted_content")
+    if not isinstance(purpose, str) or purpose not in _DECODERS or not isinstance(text, str) or not is_sealed(text):
+        return None
+    return purpose, text
+
 
 WireItem = dict[str, Any]
 FindItem = Callable[[str], Mapping[str, Any] | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, SchemaTooLargeError
 from holodeck.lib.limits import MIB
 
@@ -19,14 +19,10 @@ class RequestSchemas:
     def __init__(self) -> None:
         self.budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
 
-    def read(self, fields: JSONFields, key: str) -> dict[str, Any] | None:
-        """Read a schema; None when it is missing. Raises `BadRequestError`, which names the field."""
-        schema = fields.get_mapping(key)
-        if schema is None:
-            return None
+    def add(self, schema: dict[str, Any], where: str) -> None:
+        """Add the schema at `where`. Raises `BadRequestError`, which names the field."""
         try:
             self.budget.add(schema)
         except SchemaError as error:
             code = "schema_above_max_size" if isinstance(error, SchemaTooLargeError) else "invalid_json_schema"
-            refuse(f"Invalid '{fields.path_of(key)}': {error}.", fields.path_of(key), code)
-        return schema
+            refuse(f"Invalid '{where}': {error}.", where, code)

@@ -9,29 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holodeck.gateway.api.models.create_response import RESPONSE_DEFAULTS
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.lib.errors import ANSWER_MISFIT, BUDGET_EXCEEDED
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, RunResult
-from holodeck.models.generation import DEFAULT_OPTIONS, OPTIONS, GenerationOptions
+from holodeck.models.generation import DEFAULT_OPTIONS, OPTIONS, TIER, GenerationOptions
 from holodeck.models.items import Usage
 
-REPEATED_MEMBERS = (
-    *("model", "previous_response_id", "instructions", "tools", "tool_choice", "truncation", "parallel_tool_calls"),
-    *("text", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "temperature", "reasoning"),
-    *("max_output_tokens", "max_tool_calls", "store", "background", "service_tier", "metadata"),
-    *("safety_identifier", "prompt_cache_key"),
-)
-"""Members of every response that repeat its request, in their order."""
 _REPEATED = tuple(
     (option.name, option.repeated_as, option.neutral) for option in OPTIONS if option.repeated_as is not None
 )
-_DEFAULTS: Mapping[str, Any] = {
-    **dict.fromkeys(REPEATED_MEMBERS),
-    **{option.repeated_as: option.default for option in OPTIONS if option.repeated_as in REPEATED_MEMBERS},
-    "reasoning": {"effort": None, "summary": None},
-}
 ERROR_TYPES = {
     # The client has to change its request: repeating it would fail again.
     "context_length_exceeded": "invalid_request",
@@ -85,14 +74,13 @@ class ResponseResource:
         self.id = response_id
         self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
         self._tail: dict[str, Any] = {
-            **_DEFAULTS,
+            **RESPONSE_DEFAULTS,
             "model": model,
             "previous_response_id": request.previous_response_id,
             "instructions": request.instructions,
             "tools": list(request.tools.echo),
             "tool_choice": request.tool_choice.echo,
             "truncation": request.truncation,
-            "text": _text_to_json(request, client_kind),
             "max_tool_calls": request.max_tool_calls,
             "store": request.store,
             "background": request.background,
@@ -102,6 +90,7 @@ class ResponseResource:
             self._tail["conversation"] = {"id": request.conversation_id}
         if request.options is not DEFAULT_OPTIONS:
             self._repeat_options(request.options)
+            self._tail["text"] = _text_to_json(request, client_kind)
 
     def set_model(self, name: str) -> None:
         """Say that another model answers than the one that was asked for."""
@@ -122,12 +111,11 @@ class ResponseResource:
         completed_at: float | None = None,
         error: dict[str, str] | None = None,
         incomplete: str | None = None,
-        usage: Usage | None = None,
-        service_tier: str | None = None,
+        result: RunResult | None = None,
     ) -> dict[str, Any]:
         """Build the resource in a status, with the output so far. Times are seconds since 1970.
 
-        `service_tier`: the one that was used. None: it is not known yet, and the resource has the requested one.
+        `result`: that of the run. Without it, the resource has the tier that was asked for.
         """
         return {
             **self._head,
@@ -136,9 +124,9 @@ class ResponseResource:
             "incomplete_details": None if incomplete is None else {"reason": incomplete},
             "output": list(output),
             "error": error,
-            "usage": None if usage is None else usage_to_json(usage),
+            "usage": None if result is None else usage_to_json(result.usage),
             **self._tail,
-            **({} if service_tier is None else {"service_tier": service_tier}),
+            **({} if result is None else {TIER: result.service_tier or RESPONSE_DEFAULTS[TIER]}),
         }
 
 

@@ -14,13 +14,13 @@ from holodeck.gateway.api.models.create_response import ENCRYPTED_REASONING
 from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import derive_id
-from holodeck.gateway.wire.logprobs import logprobs_to_json
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
 from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind
 from holodeck.lib.ids import new_id
+from holodeck.models.generation import DEFAULT_OPTIONS
 from holodeck.models.items import Message, Reasoning
-from holodeck.models.model_io import Logprob
+from holodeck.models.model_io import Logprob, logprobs_to_json
 
 
 def build_message(item_id: str, content: list[WireItem], status: str = "completed") -> WireItem:
@@ -121,7 +121,7 @@ class TextItems:
         self._output = output
         self._client_kind = client_kind
         self._is_summary = request.options.summary is not None
-        self._has_logprobs = request.options.top_logprobs is not None
+        self._has_logprobs = request.options is not DEFAULT_OPTIONS and request.options.wants_logprobs
         self._seal = seal if ENCRYPTED_REASONING in request.include else None
         self._message: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
@@ -139,7 +139,7 @@ class TextItems:
             self._close_message()
             self._message = self._open_message(item_id, is_refusal=is_refusal)
         if logprobs and self._has_logprobs and not is_refusal:
-            self._message.append_tokens(text, logprobs_to_json(logprobs))
+            self._message.append_tokens(text, logprobs_to_json(logprobs, has_all_bytes=True))
         else:
             self._message.append(text)
         self._unmatched_texts.append(text)

@@ -285,8 +285,7 @@ class ResponseWriter:
             "completed_at": self._clock() if ending.status == "completed" else None,
             "error": ending.error,
             "incomplete": ending.incomplete,
-            "usage": result.usage,
-            "service_tier": result.service_tier or "default",
+            "result": result,
         }
         if self.is_silent:
             return

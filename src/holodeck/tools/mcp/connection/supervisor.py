@@ -303,7 +303,7 @@ class Supervisor:
         log.info(
             "mcp.connected",
             server=self._errors.server,
-            transport=self._tool.transport.value,
+            transport=self._tool.transport_name,
             era=self._era,
             version=terms.version if terms is not None else None,
             ms=round(self.start_seconds * 1000),

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from holodeck.lib import tracing
 from holodeck.lib.record import record
-from holodeck.models.tool import MCPTool, TransportType
+from holodeck.models.tool import InMemoryTool, MCPTool, TransportType
 from holodeck.tools.mcp.transports.base import OnMessage, Transport, TransportSetup
 
 BuildTransport = Callable[[TransportSetup, OnMessage], Transport]
@@ -25,7 +25,7 @@ class TransportKind:
     load: Callable[[], BuildTransport]
     """Imports the module of the transport and returns its class."""
     protocol_name: str | None
-    """`network.protocol.name` of spans; None for pipes."""
+    """`network.protocol.name` of spans; None without a network."""
     has_connection: bool = True
     """True when all messages share one connection, which can hang and which the server can end.
 
@@ -38,7 +38,9 @@ class TransportKind:
         """Return the attributes of OpenTelemetry for the way to the server."""
         if tool.starts_process:
             return {"network.transport": "pipe"}
-        address = urlsplit(tool.url or "")
+        if tool.url is None:
+            return {}
+        address = urlsplit(tool.url)
         default_port = 443 if address.scheme in {"https", "wss"} else 80
         return {
             "network.transport": "tcp",
@@ -49,8 +51,8 @@ class TransportKind:
 
 
 def get_kind(tool: MCPTool) -> TransportKind:
-    """Return the kind of the transport that the definition names."""
-    return TRANSPORTS[tool.transport]
+    """Return the kind of the transport that the definition names, or that of a server of this program."""
+    return IN_MEMORY if isinstance(tool, InMemoryTool) else TRANSPORTS[tool.transport]
 
 
 def _load_stdio() -> BuildTransport:
@@ -77,9 +79,17 @@ def _load_websocket() -> BuildTransport:
     return WebSocketTransport
 
 
+def _load_in_memory() -> BuildTransport:
+    from holodeck.tools.mcp.transports.in_memory import InMemoryTransport
+
+    return InMemoryTransport
+
+
 TRANSPORTS: Mapping[TransportType, TransportKind] = {
     TransportType.STDIO: TransportKind(load=_load_stdio, protocol_name=None),
     TransportType.HTTP: TransportKind(load=_load_streamable_http, protocol_name="http", has_connection=False),
     TransportType.SSE: TransportKind(load=_load_sse, protocol_name="http", has_modern_era=False),
     TransportType.WEBSOCKET: TransportKind(load=_load_websocket, protocol_name="websocket"),
 }
+IN_MEMORY = TransportKind(load=_load_in_memory, protocol_name=None)
+"""The transport to servers that are objects of this program. It has no name: no file can define one."""

@@ -4,6 +4,9 @@
 up to `PROCESS_OUTPUT_GRACE` for its exit, the end of its output and standard error. Then it fails with the exit code
 and the last lines of standard error. That error also tells whether the process read any of its input: one that did not
 has failed by itself. Requests wait while the process does not read its input.
+
+The process inherits the variables that programs need on this machine, and gets those of the tool. Other variables,
+which may contain keys of the operator, are not inherited, nor are values with a login in them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from secrets import token_hex
 from typing import cast
@@ -20,16 +24,16 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
+from holodeck.lib.secret import Secret
 from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, count_unread_bytes, spawn_process
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import Sandbox
-from holodeck.tools.mcp.errors import advise_package_version, describe_output
+from holodeck.tools.mcp.errors import advise_missing_import, describe_output
 from holodeck.tools.mcp.launch.npx import build_npx_environment, prepare_npx_folder
 from holodeck.tools.mcp.launch.plan import check_start, plan_launch
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup
-from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
 
 # Seconds between the exit of a process and the end of the output that is still in its pipes.
@@ -92,7 +96,7 @@ class StdioTransport(DuplexTransport):
         npx_folders: list[Path] = []
         try:
             if self._launch.needs_npx_folder and cwd.is_dir():
-                folder = prepare_npx_folder()
+                folder = self._prepare_npx_folder()
                 env, cwd, npx_folders = build_npx_environment(env, argv, folder, cwd), folder, [folder]
             if self._tool.sandbox_limits is not None and self._cwd.is_dir():
                 argv, env = self._plan_sandbox(self._tool.sandbox_limits, env, npx_folders)
@@ -259,7 +263,7 @@ class StdioTransport(DuplexTransport):
         # A server that has answered may have its log there, which does not explain its end.
         stray = "" if self._is_negotiated else self.stray_output()
         stderr = self.stderr_tail()
-        advice = "" if self._is_negotiated else advise_package_version(stderr, command)
+        advice = "" if self._is_negotiated else advise_missing_import(stderr, command)
         text = f"{end}." + (f" {advice}" if advice else "")
         text += describe_output(stray, stderr) or " It wrote nothing to standard error."
         phase = "run" if self._is_negotiated else "start"
@@ -274,15 +278,30 @@ class StdioTransport(DuplexTransport):
             is_input_unread=self._flow.is_all_unread() or None,
         )
 
+    def _prepare_npx_folder(self) -> Path:
+        """Return the folder that npx starts in. Raises `MCPConnectionError` if the user's cache cannot be written."""
+        try:
+            return prepare_npx_folder()
+        except OSError as error:
+            # That of an operating system without free descriptors says nothing about the folder.
+            if is_file_shortage(error):
+                raise
+            why = f"{error.strerror}: {error.filename}"
+            text = f"the folder for npx cannot be written ({why}). Set XDG_CACHE_HOME to one that can."
+            raise self._errors.connection("start", text) from error
+
     def _start_error(self, error: Exception) -> MCPConnectionError:
         command = self._launch.argv[0]
         if is_file_shortage(error):
             return self._errors.out_of_files("start")
         if not self._cwd.is_dir():
             text = f"the folder '{self._cwd}' to start it in does not exist. Correct 'cwd'."
+        elif isinstance(error, FileNotFoundError) and ("/" in command or "\\" in command):
+            # Such as a path of another machine, in a file that came from there.
+            text = f"there is no program '{command}' on this machine. Write its path here, or a name on PATH."
         elif isinstance(error, FileNotFoundError):
             hint = _INSTALL.get(command, f"Install '{command}'")
-            text = f"'{command}' is not on PATH. {hint}, or use transport: http."
+            text = f"'{command}' is not on PATH. {hint}, or use a server at a URL."
         elif isinstance(error, PermissionError):
             text = f"'{command}' may not be executed. Check its permissions."
         else:
@@ -333,3 +352,64 @@ class _StdinFlow(asyncio.BaseProtocol):
     def _count_read(self, transport: asyncio.WriteTransport) -> int:
         unread = transport.get_write_buffer_size() + count_unread_bytes(transport.get_extra_info("pipe"))
         return self.sent_bytes - unread
+
+
+_INHERITED = frozenset(
+    {"PATH", "HOME", "LOGNAME", "USER", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "COLORTERM"}
+    # A browser that a server opens needs the display.
+    | {"NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY"}
+    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"}
+    | {"DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_TLS"}
+    | {"DOCKER_API_VERSION", "DOCKER_DEFAULT_PLATFORM", "DOCKER_CONTENT_TRUST", "DOCKER_CONTENT_TRUST_SERVER"}
+    # `npx` or `uvx` on PATH may be a shim of a version manager, which needs these.
+    | {"NVM_DIR", "NVM_BIN", "VOLTA_HOME", "FNM_DIR", "FNM_MULTISHELL_PATH", "ASDF_DIR", "ASDF_DATA_DIR", "PYENV_ROOT"}
+    | {"PYENV_VERSION", "MISE_DATA_DIR", "MISE_CONFIG_DIR", "NIX_PATH", "NIX_SSL_CERT_FILE"}
+)
+_INHERITED_ON_WINDOWS = frozenset(
+    {"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "OS", "PATH", "PATHEXT"}
+    | {"PROCESSOR_ARCHITECTURE", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "PSMODULEPATH"}
+    | {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERDOMAIN", "USERNAME", "USERPROFILE", "WINDIR"}
+)
+_INHERITED_IN_ANY_CASE = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+_PREFIXES = ("LC_", "XDG_", "UV_")
+_NPM_PREFIX = "npm_config_"
+_SECRET_MARKS = (
+    *("auth", "token", "password", "passwd", "publish", "username", "email", "otp", "_key"),
+    *("secret", "credential", "cookie"),
+)
+# The value of an exported bash function, which a shell in the child would run.
+_SHELL_FUNCTION = "() {"
+# A login in the URL of a proxy, an index or a registry, at any position in a list of URLs. With `ssh://` a user name
+# alone is no login. A proxy may be written without its scheme.
+_LOGIN = re.compile(
+    r"(?<![A-Za-z])(?!ssh:)[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]*@|://[^\s/?#@]*:[^\s/?#]*@|^[^\s/:@]+:[^\s/@]+@"
+    r"|[?&][^\s=&]*(?:token|key|secret|password|auth)[^\s=&]*=[^\s&]",
+    re.IGNORECASE,
+)
+
+
+def child_environment(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> dict[str, str]:
+    """Return the environment of a server: the inherited part of `parent`, overridden by the variables of the tool."""
+    child = {
+        name: value
+        for name, value in parent.items()
+        if _is_inherited(name) and not value.startswith(_SHELL_FUNCTION) and not _LOGIN.search(value)
+    }
+    return child | {name: secret.reveal() for name, secret in launch_env.items()}
+
+
+def withheld_variables(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> list[str]:
+    """Return the names of variables that are not inherited because they contain a login and the tool sets none."""
+    return sorted(
+        name
+        for name, value in parent.items()
+        if _is_inherited(name) and _LOGIN.search(value) and name not in launch_env
+    )
+
+
+def _is_inherited(name: str) -> bool:
+    lower = name.lower()
+    if name in _INHERITED or lower in _INHERITED_IN_ANY_CASE or name.upper() in _INHERITED_ON_WINDOWS:
+        return True
+    is_setting = name.startswith(_PREFIXES) or lower.startswith(_NPM_PREFIX)
+    return is_setting and not any(mark in lower for mark in _SECRET_MARKS)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, open_own_file
+from holodeck.cli.commands.mcp.entries.own_file import FILES, OwnFile, allow_commands, open_own_file
 from holodeck.cli.commands.mcp.entries.search import choose_registry, registry_option, run_request
 from holodeck.cli.commands.mcp.target import print_errors_as_json, unknown_server_error
 from holodeck.cli.main import json_option
 from holodeck.cli.output.config_problems import print_problems, problem_data
+from holodeck.cli.output.stdin import can_ask
 from holodeck.config.mcp_json.entry_writer import describe_entry
 from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.loader import OwnEntries, read_own_entries
@@ -26,7 +27,8 @@ from holodeck.config.server_names import name_for
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.record import record
-from holodeck.models.tool_rules import COMMANDS, USER_SETTINGS
+from holodeck.models.file_model import quote_value
+from holodeck.models.tool_rules import USER_SETTINGS
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.registry.server_entry import NeededVariable, ServerLaunch
@@ -41,6 +43,7 @@ Examples:
   holodeck mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
   holodeck mcp add tickets --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TICKETS_TOKEN}'
   holodeck mcp add search --env API_KEY -f gateway.yaml -- uvx search-server
+  holodeck mcp add own -- python server.py           asks once whether your settings may allow python
   holodeck mcp add io.github.example/weather         from the registry: shows what it would write, and asks
 
 \b
@@ -94,7 +97,7 @@ class _AddCommand(click.Command):
 @click.option("--version", help="Version of a server of the registry (default: the latest).")
 @click.option("--use", type=click.Choice(_KINDS), help="Which package or address of the registry (default: the best).")
 @click.option("--as", "own_name", help="Name for a server of the registry (default: made from its name).")
-@click.option("-y", "--yes", is_flag=True, help="Add a server of the registry without the question.")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing: add the server of the registry, allow the program.")
 @json_option()
 @print_errors_as_json
 @click.pass_context
@@ -113,7 +116,13 @@ def command(ctx: click.Context, /, *, name: str, words: tuple[str, ...], as_json
     else:
         addition = _take_url(name, options)
     is_confirmed = not is_from_registry or options["yes"]
-    result, _ = own.add_entries([addition.entry], keeps_trust=True, is_confirmed=is_confirmed)
+    try:
+        result, _ = own.add_entries([addition.entry], keeps_trust=True, is_confirmed=is_confirmed)
+    except ConfigError as error:
+        if own.is_gateway or not _can_be_allowed(error, is_confirmed=options["yes"]):
+            raise
+        allow_commands([addition.entry["command"]], is_confirmed=options["yes"])
+        result, _ = own.add_entries([addition.entry], keeps_trust=True)
     if as_json:
         notes = [{"key": each.key, "variable": each.variable} for each in addition.replaced]
         data = {"server": addition.entry, "replaced": notes, **result.to_data()}
@@ -123,6 +132,15 @@ def command(ctx: click.Context, /, *, name: str, words: tuple[str, ...], as_json
         click.echo(escape_unprintable(what))
         _print_replaced(addition.replaced)
     return 0
+
+
+def _can_be_allowed(error: ConfigError, *, is_confirmed: bool) -> bool:
+    """Return whether all that is wrong is a program that the person may allow, now."""
+    return all(map(_may_be_allowed, error.problems)) and (is_confirmed or can_ask())
+
+
+def _may_be_allowed(problem: Problem) -> bool:
+    return _is_command_problem(problem) and "allowed_commands" in problem.fix
 
 
 def _print_replaced(replaced: Sequence[ReplacedSecret]) -> None:
@@ -257,15 +275,20 @@ def remove_command(*, name: str, file: str | None, as_json: bool) -> int:
 @click.argument("source", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("servers", nargs=-1)
 @click.option("--into", help=f"Your file (default: the first of {', '.join(FILES)}).")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing: allow the programs of the servers in your settings.")
 @json_option()
 @print_errors_as_json
-def import_command(*, source: Path, servers: tuple[str, ...], into: str | None, as_json: bool) -> int:
+def import_command(*, source: Path, servers: tuple[str, ...], into: str | None, yes: bool, as_json: bool) -> int:
     """Copy the servers of FILE, which another program wrote, into your file. FILE stays as it is."""
     own = open_own_file(into)
     found = read_own_entries(source, own.path.absolute().parent)
     chosen = _select(found, servers, source)
     fresh = _leave_out_equal(own, {name: found.entries[name] for name in chosen})
     result, tolerated = own.add_entries(list(fresh.values()), keeps_trust=False, tolerates=_is_command_problem)
+    refused = _find_refused_commands(tolerated, fresh)
+    if refused and (yes or can_ask()) and _allow(refused, is_confirmed=yes):
+        tolerated = tuple(each for each in tolerated if not _may_be_allowed(each))
+        refused = []
     left_out = {name: problems for name, problems in found.refused.items() if not servers}
     warnings = [problem for problem in found.problems if problem.severity == "warning"]
     errors = [problem for problems in left_out.values() for problem in problems]
@@ -282,9 +305,10 @@ def import_command(*, source: Path, servers: tuple[str, ...], into: str | None, 
     else:
         _print_imported(own, fresh)
         _print_replaced(replaced)
-        _print_commands(fresh)
-        if errors or warnings:
-            print_problems([*errors, *warnings])
+        _print_commands(refused)
+        others = [each for each in tolerated if not _may_be_allowed(each)]
+        if errors or warnings or others:
+            print_problems([*errors, *warnings, *others])
     return 1 if left_out else 0
 
 
@@ -325,10 +349,27 @@ def _print_imported(own: OwnFile, entries: dict[str, dict[str, Any]]) -> None:
         click.echo(escape_unprintable(f"{own.path} has them already; nothing was written."))
 
 
-def _print_commands(entries: dict[str, dict[str, Any]]) -> None:
-    others = [str(entry["command"]) for entry in entries.values() if entry.get("command") not in {None, *COMMANDS}]
-    if others:
-        names = ", ".join(dict.fromkeys(others))
+def _find_refused_commands(problems: Sequence[Problem], entries: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the programs of the entries that the person may allow and has not, each once."""
+    allowable = [problem for problem in problems if _may_be_allowed(problem)]
+    commands = dict.fromkeys(str(entry["command"]) for entry in entries.values() if "command" in entry)
+    return [command for command in commands if any(quote_value(command) in each.message for each in allowable)]
+
+
+def _allow(commands: Sequence[str], *, is_confirmed: bool) -> bool:
+    """Show the change of the person's settings that allows these programs, and return whether it was agreed to."""
+    try:
+        allow_commands(commands, is_confirmed=is_confirmed)
+    # The servers are imported; a no leaves only the settings as they were.
+    except ConfigError as error:
+        print_problems(error.problems)
+        return False
+    return True
+
+
+def _print_commands(commands: Sequence[str]) -> None:
+    if commands:
+        names = ", ".join(commands)
         text = (
             f"Your file is invalid until you allow these programs, because a file cannot allow them itself: write "
             f"'allowed_commands: [{names}]' in {USER_SETTINGS}, or in a gateway file."

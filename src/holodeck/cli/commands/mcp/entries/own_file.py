@@ -25,7 +25,7 @@ from holodeck.cli.commands.mcp.target import unknown_server_error
 from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.stdin import ask_yes_or_no, can_ask
 from holodeck.config.actions import Actions, list_actions
-from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, user_settings_file
 from holodeck.config.edit.file_edit import EditResult, FileEdit, PlannedEdit
 from holodeck.config.edit.formats import FORMATS, EntryFormat
 from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
@@ -42,6 +42,7 @@ from holodeck.trust import check_trust, open_trust_store, save_trust
 FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
 Tolerates = Callable[[Problem], bool]
 """Whether a change may bring a problem, which is then only reported."""
+_SERVER_KINDS = frozenset({"process", "connection"})
 _HELP = "  y: the file is changed as shown.\n  n, or Enter alone: nothing is written.\n"
 
 
@@ -95,7 +96,7 @@ class OwnFile:
         return result, tuple(tolerated)
 
     def _keep_trust(self, agreed: Actions, names: set[str]) -> None:
-        """Trust the file with the servers of these names, unless they make it do something else that was not seen.
+        """Trust the file with the servers of these names and their scripts, unless it does something else that is new.
 
         A new reference may take its value from a `.env` file, which may be a stranger's: the next use asks.
         """
@@ -103,7 +104,9 @@ class OwnFile:
         with suppress(ConfigError, ExecutionError):
             actions = _read_actions(self.path)
             new = [action for action in actions.actions if action not in agreed.actions]
-            if all(action.kind in {"process", "connection"} and action.name in names for action in new):
+            if all(
+                action.kind == "script" or (action.kind in _SERVER_KINDS and action.name in names) for action in new
+            ):
                 save_trust(self.path, actions, open_trust_store())
 
     def remove_entry(self, name: str) -> EditResult:
@@ -165,6 +168,26 @@ def open_own_file(file: str | None) -> OwnFile:
         fix = "Change it in that program, or with 'holodeck mcp export --install'."
         raise ConfigError.of([Problem(message="this is a file of another program", file=str(path), fix=fix)])
     return OwnFile(path=path, tools_key="mcp_servers" if is_gateway(path, str(path)) else "tools")
+
+
+def allow_commands(commands: Sequence[str], *, is_confirmed: bool) -> None:
+    """Allow programs in the person's own settings, for all agent files. The change is shown, and the person asked.
+
+    Raises as `OwnFile.add_entries` does.
+    """
+    path = user_settings_file()
+
+    def edit(text: str) -> str:
+        for command in commands:
+            text = append_yaml_item(text, "allowed_commands", command, str(path))
+        return text
+
+    names, one = ", ".join(f"'{command}'" for command in commands), len(commands) == 1
+    verb, them = ("is", "it") if one else ("are", "them")
+    what = f"{names} {verb} not npx, uvx or docker, so your own settings must allow {them}, for all your agents:"
+    click.secho(escape_unprintable(what), bold=True, err=True)
+    file_edit, question = FileEdit(path=path, edit=edit), f"Allow {them}?"
+    show_and_apply(file_edit, FORMATS["yaml"], question=question, is_confirmed=is_confirmed)
 
 
 def is_trusted(path: Path) -> bool:

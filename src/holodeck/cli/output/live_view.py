@@ -1,8 +1,9 @@
-"""Live view of `holodeck chat` on a terminal.
+"""Live view of a run on a terminal, for `holodeck chat` and `holodeck run`.
 
 Finished Markdown blocks of an answer are printed for good. The block in progress, running calls and the current phase
 are redrawn below them every `LIVE_STEP` seconds by a task, which runs only inside `draw_live` and pauses while a
-question to the user is open. All text from models and servers is escaped before it is drawn.
+question to the user is open. What is typed meanwhile is not echoed into them: it waits for the next prompt. All text
+from models and servers is escaped before it is drawn.
 
 `LiveFollower` draws the events of a run on it.
 """
@@ -11,24 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import io
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markdown import Markdown
-from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import THINKING, RunFollower, unstarted_servers
-from holodeck.cli.output.run_lines import call_started_line, failure_line, run_summary_line
+from holodeck.cli.output.markdown import BlockInProgress, FinishedBlock, finished_blocks
+from holodeck.cli.output.run_lines import failure_line, run_summary_line
 from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import PROGRESS_DELAY
@@ -43,48 +42,23 @@ if TYPE_CHECKING:
 MAX_BUFFERED_CHARS = 1_000_000
 # Seconds between two redraws of an answer in progress: fluent, and cheap.
 LIVE_STEP = 0.08
-# Characters of a block in progress that are rendered as Markdown at each redraw; a longer one is shown as plain text.
-MAX_LIVE_MARKDOWN = 4_000
 # Seconds for the redrawing task to end: it only sleeps and draws.
 _CLOSE_TIMEOUT = 1.0
 
 _FRAMES = "|/-\\"
-# Lines left free below a block in progress, for running calls.
-_LINES_BELOW = 4
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-
-
-def finished_blocks(text: str) -> tuple[str, str]:
-    """Split Markdown into finished blocks and the rest.
-
-    A block ends at a blank line outside fenced code that is followed by a line without indentation.
-    """
-    fence = ""
-    end = 0
-    position = 0
-    is_after_blank = False
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark.group(1).startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        else:
-            if is_after_blank and line.strip() and not line[0].isspace():
-                end = position
-            if mark:
-                fence = mark.group(1)
-        is_after_blank = not fence and not line.strip()
-        position += len(line)
-    return text[:end], text[end:]
 
 
 class LiveScreen:
-    """The `Screen` of an interactive chat. See the module for what is printed and what is redrawn."""
+    """The `Screen` of a person at a terminal. See the module for what is printed and what is redrawn."""
 
-    def __init__(self) -> None:
-        self.is_quiet = False
-        self.can_ask = stdin.is_terminal()
+    def __init__(self, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
+        self.is_quiet = is_quiet
+        self.is_verbose = is_verbose
+        self.can_ask = stdin.can_ask()
         self.console = Console(highlight=False, markup=False, emoji=False)
+        # On the terminal, one console writes everything: it has to know where the live part is.
+        self._notes = self.console if sys.stderr.isatty() else Console(stderr=True, highlight=False, markup=False)
+        self._keys = stdin.HeldKeys()
         self._live: Live | None = None
         self._tasks = TaskSet()
         self._tail = ""
@@ -99,9 +73,11 @@ class LiveScreen:
     # Output that stays
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
-        """Print a line about the run."""
+        """Print a line about the run. `always`: also with `--quiet`."""
+        if self.is_quiet and not always:
+            return
         shown = Style(color=style.get("fg"), dim=style.get("dim"), bold=style.get("bold"))
-        self.console.print(Text(escape_unprintable(text), style=shown), soft_wrap=True)
+        self._notes.print(Text(escape_unprintable(text), style=shown), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table."""
@@ -154,17 +130,25 @@ class LiveScreen:
     @contextmanager
     def pause_output(self) -> Iterator[None]:
         """Defer all output inside the block, while the user answers a question; it follows afterwards."""
-        was_drawing = self._live is not None
+        was_drawing, began = self._live is not None, time.monotonic()
         self._stop_live()
         deferred = _DeferredOutput()
         try:
-            with redirect_stdout(deferred):
+            with self._keys.pause(), redirect_stdout(deferred):
                 yield
         finally:
             sys.stdout.write(deferred.getvalue())
             sys.stdout.flush()
+            self._shift_times(time.monotonic() - began)
             if was_drawing:
                 self._start_live()
+
+    def _shift_times(self, seconds: float) -> None:
+        """Leave the time that a person took to answer out of the times that are shown."""
+        self._waiting_since += seconds
+        self._running_calls = {
+            call_id: (title, began + seconds) for call_id, (title, began) in self._running_calls.items()
+        }
 
     def _start_live(self) -> None:
         self._live = Live(
@@ -182,6 +166,8 @@ class LiveScreen:
     def _stop_live(self) -> None:
         self._tasks.cancel()
         if self._live is not None:
+            # Nothing is left on the screen that could be printed again.
+            self._live.update(Group(), refresh=True)
             self._live.stop()
             self._live = None
 
@@ -195,7 +181,7 @@ class LiveScreen:
         parts: list[RenderableType] = []
         now = time.monotonic()
         if self._tail.strip():
-            parts.append(_Tail(self._tail))
+            parts.append(BlockInProgress(self._tail))
         for title, began in self._running_calls.values():
             parts.append(self._spinner_line(title, now - began))
         waited = now - self._waiting_since
@@ -213,15 +199,17 @@ class LiveScreen:
             if self._has_block:
                 self.console.print()
             self._has_block = True
-            self.console.print(_Block(text), end="")
+            self.console.print(FinishedBlock(text), end="", crop=False)
 
     async def __aenter__(self) -> Self:
+        self._keys.hold()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop_live()
+        self._keys.release()
         await self._tasks.close(_CLOSE_TIMEOUT)
 
 
@@ -237,59 +225,23 @@ class _DeferredOutput(io.StringIO):
         return len(text)
 
 
-class _Block:
-    """A finished block without the empty lines around it: `_print_block` separates blocks."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_render_markdown(self._text), options.update(height=None), pad=False)
-        while lines and _is_blank(lines[0]):
-            lines.pop(0)
-        while lines and _is_blank(lines[-1]):
-            lines.pop()
-        for line in lines:
-            yield from line
-            yield Segment.line()
-
-
-class _Tail:
-    """The last lines of a block in progress, as many as fit on the screen."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = (
-            _render_markdown(self._text)
-            if len(self._text) <= MAX_LIVE_MARKDOWN
-            else Text(self._text[-MAX_LIVE_MARKDOWN:])
-        )
-        lines = console.render_lines(shown, options.update(height=None), pad=False)
-        for line in lines[-max(console.height - _LINES_BELOW, 1) :]:
-            yield from line
-            yield Segment.line()
-
-
-def _is_blank(line: Sequence[Segment]) -> bool:
-    return not "".join(segment.text for segment in line).strip()
-
-
-def _render_markdown(text: str) -> Markdown:
-    # Without hyperlinks, the target of a link is visible.
-    return Markdown(text, hyperlinks=False, code_theme="ansi_dark")
-
-
 class LiveFollower(RunFollower):
-    """Draws the events of one run."""
+    """Draws the events of one run. `tells_start`: with a line about the model, and the servers that start."""
 
-    def __init__(self, agent: AgentRunner, screen: LiveScreen) -> None:
+    def __init__(self, agent: AgentRunner, screen: LiveScreen, *, tells_start: bool) -> None:
         super().__init__(agent, screen)
         self._live_screen = screen
+        self._tells_start = tells_start
+
+    def draw(self) -> AbstractContextManager[None]:
+        return self._live_screen.draw_live()
 
     def _on_run_started(self, model: str) -> None:
         starting = unstarted_servers(self._agent)
+        if self._tells_start:
+            self._live_screen.note(f"{self._agent.name} asks {model}", dim=True)
+            if starting:
+                self._live_screen.note(f"Starting {', '.join(starting)}", dim=True)
         self._live_screen.show_waiting(f"starting {', '.join(starting)}" if starting else THINKING)
 
     def _on_text(self, text: str) -> None:
@@ -301,7 +253,7 @@ class LiveFollower(RunFollower):
         self._live_screen.end_text()
 
     def _on_tool_started(self, event: ToolStarted, title: str) -> None:
-        self._live_screen.note(call_started_line(title, event.arguments), fg="cyan")
+        self._note_call(title, event)
         self._live_screen.start_call(event.call_id, title)
 
     def _on_tool_progressed(self, event: ToolProgressed) -> None:
@@ -314,5 +266,5 @@ class LiveFollower(RunFollower):
     def _on_run_finished(self, result: RunResult) -> None:
         self._live_screen.end_text()
         if (failure := failure_line(result)) is not None:
-            self._live_screen.note(failure[0], fg=failure[1])
+            self._live_screen.note(failure[0], always=True, fg=failure[1])
         self._live_screen.note(run_summary_line(result), dim=True)

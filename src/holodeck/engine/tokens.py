@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
 from holodeck.models.items_json import encode_items
 from holodeck.models.model_io import ModelRequest
 
@@ -31,6 +31,26 @@ def count_tokens(request: ModelRequest) -> int:
 def count_items(items: Iterable[Item]) -> int:
     """Estimate the tokens of items, as in `count_tokens`."""
     return sum(_tokens_of(item) for item in items)
+
+
+def find_cut_usage(request: ModelRequest, characters: int) -> Usage:
+    """Return the tokens of a turn that was left before its end: as its provider has told, and else by an estimate.
+
+    `characters`: of the answer, as far as it came. A request that was not sent costs nothing.
+    """
+    receipt, output_tokens = request.receipt, -(-characters // CHARS_PER_TOKEN)
+    if receipt.told is not None:
+        more = max(0, output_tokens - receipt.told.output_tokens)
+        return receipt.told + Usage(output_tokens=more, estimated_tokens=more)
+    if not receipt.is_sent and not characters:
+        return Usage()
+    return estimate_usage(request, output_tokens)
+
+
+def estimate_usage(request: ModelRequest, output_tokens: int) -> Usage:
+    """Return estimated tokens of a turn with so many of output."""
+    input_tokens = count_tokens(request)
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, estimated_tokens=input_tokens + output_tokens)
 
 
 def _tokens_of(item: Item) -> int:

@@ -1,8 +1,8 @@
-"""Mentions of resources in a message of a chat: `@server:uri`, or `@server:"uri with spaces"`.
+"""Mentions in a message of a chat: `@server:uri`, `@server:"uri with spaces"`, and files (see `attached_files`).
 
-A mention names a server with `load_resources: true`; any other text with an `@` stays text. The content of each
-mentioned resource is attached to the message, within `MAX_ATTACHED_CHARS`. A message with a resource that cannot be
-read is not sent, so that the user can correct it.
+The content of each mentioned resource or file is attached to the message, within `MAX_ATTACHED_CHARS`. A message with a
+mention that cannot be read is not sent, so that the user can correct it; the resources of a server without
+`load_resources: true` cannot be read. An `@` before any other word stays what it is.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holodeck.cli.attached_files import MAX_ATTACHED_CHARS, Attachment, attach_file, find_files, image_type
 from holodeck.cli.output.terminal import Screen
 from holodeck.lib.errors import ExecutionError, MCPError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.net.uri_template import match_template
-from holodeck.lib.record import record
 from holodeck.models.content import BinaryContent, ContentBlock, ImageContent, TextContent, describe_block
 from holodeck.models.items import Message, text_message
 
@@ -26,24 +26,12 @@ if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-# Characters of one attached resource: about 25,000 tokens, a part of the context of most models.
-MAX_ATTACHED_CHARS = 100_000
-# Resources of one message.
+# Resources and files of one message.
 MAX_MENTIONS = 20
 
 _MENTION = re.compile(r"""(?:^|(?<=[\s(\["']))@([A-Za-z][A-Za-z0-9_-]{0,63}):(?:"([^"\n]+)"|([^\s"]+))""")
 # Characters after a URI that belong to the sentence, unless the server has a resource whose URI ends with them.
 _PUNCTUATION = ".,;:!?)]}'"
-# First bytes of the images that models accept. The type that a server declares may be wrong, and models refuse then.
-_IMAGE_SIGNATURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-
-
-@record
-class _Attachment:
-    """A resource as a part of a message, and the line that tells the user about it."""
-
-    blocks: tuple[ContentBlock, ...]
-    summary: str
 
 
 def attachable_servers(agent: AgentRunner) -> dict[str, MCPPlugin]:
@@ -52,27 +40,38 @@ def attachable_servers(agent: AgentRunner) -> dict[str, MCPPlugin]:
 
 
 async def build_message(agent: AgentRunner, line: str, screen: Screen) -> Message:
-    """Return the message of a line, with the resources that it mentions, and say what was attached.
+    """Return the message of a line, with the resources and files that it mentions, and say what was attached.
 
     Raises `ExecutionError` or `MCPError` if one of them cannot be read.
     """
-    servers = attachable_servers(agent)
-    mentions = [found for found in _MENTION.finditer(line) if found[1] in servers]
-    if not mentions:
-        return text_message("user", line)
-    if len(mentions) > MAX_MENTIONS:
-        raise ExecutionError(f"A message can have {MAX_MENTIONS} resources, and this one mentions {len(mentions)}.")
+    servers, known = attachable_servers(agent), agent.mcp.servers
+    mentions = [found for found in _MENTION.finditer(line) if found[1] in known]
+    for found in mentions:
+        if found[1] not in servers:
+            raise ExecutionError(
+                f"{one_line(found[0], MAX_SHOWN_CHARS)} cannot be attached: write 'load_resources: true' in the entry "
+                f"of '{found[1]}', which lets resources of that server be read."
+            )
+    files = [path for path in dict.fromkeys(find_files(line)) if path.partition(":")[0] not in known]
+    if len(mentions) + len(files) > MAX_MENTIONS:
+        count = len(mentions) + len(files)
+        raise ExecutionError(f"A message can have {MAX_MENTIONS} resources and files, and this one mentions {count}.")
     named = dict.fromkeys([(found[1], found[2] or found[3], bool(found[2])) for found in mentions])
-    attached = await asyncio.gather(
-        *(_attach(servers[server], uri, is_quoted=is_quoted) for server, uri, is_quoted in named)
-    )
+    attached = [
+        *[await asyncio.to_thread(attach_file, path) for path in files],
+        *await asyncio.gather(
+            *(_attach(servers[server], uri, is_quoted=is_quoted) for server, uri, is_quoted in named)
+        ),
+    ]
+    if not attached:
+        return text_message("user", line)
     for attachment in attached:
         screen.note(attachment.summary, always=True, dim=True)
-    blocks = [block for attachment in attached for block in attachment.blocks]
-    return Message(role="user", content=(TextContent(text=line), *blocks))
+    parts = [part for attachment in attached for part in attachment.parts]
+    return Message(role="user", content=(TextContent(text=line), *parts))
 
 
-async def _attach(server: MCPPlugin, written: str, *, is_quoted: bool) -> _Attachment:
+async def _attach(server: MCPPlugin, written: str, *, is_quoted: bool) -> Attachment:
     uri = written if is_quoted else await _choose_uri(server, written)
     result = await server.read_resource(uri)
     if result.error is not None:
@@ -90,7 +89,8 @@ async def _attach(server: MCPPlugin, written: str, *, is_quoted: bool) -> _Attac
             blocks.append(TextContent(text=f"{text}{mark}\n"))
             first = f"the first {len(text)} of " if is_cut else ""
             sizes.append(f"{first}{len(block.text)} characters")
-        elif isinstance(block, BinaryContent) and (kind := _find_image_type(block.data)) is not None:
+        elif isinstance(block, BinaryContent) and (kind := image_type(block.data)) is not None:
+            # By its bytes: the type that a server declares may be wrong, and models refuse then.
             blocks.append(ImageContent(data=b64encode(block.data).decode(), mime_type=kind))
             sizes.append(f"{kind}, {len(block.data)} bytes")
         else:
@@ -99,7 +99,7 @@ async def _attach(server: MCPPlugin, written: str, *, is_quoted: bool) -> _Attac
     if not sizes:
         about = "; ".join(one_line(describe_block(block), MAX_SHOWN_CHARS) for block in result.content) or "it is empty"
         raise ExecutionError(f"{shown} of {server.name} cannot be attached: {about}.")
-    return _Attachment(blocks=(title, *blocks), summary=f"Attached {shown} of {server.name}: {', '.join(sizes)}.")
+    return Attachment(parts=(title, *blocks), summary=f"Attached {shown} of {server.name}: {', '.join(sizes)}.")
 
 
 async def _choose_uri(server: MCPPlugin, written: str) -> str:
@@ -120,9 +120,3 @@ async def _choose_uri(server: MCPPlugin, written: str) -> str:
 
 def _is_made_by(templates: Sequence[str], uri: str) -> bool:
     return any(match_template(template, uri) is not None for template in templates)
-
-
-def _find_image_type(data: bytes) -> str | None:
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for start, kind in _IMAGE_SIGNATURES.items() if data.startswith(start)), None)
