@@ -34,7 +34,7 @@ from bench.chaos_mcp_clients import Client, Outcome, RawClient, ReturningClient,
 from bench.gateway_process import GatewayProcess
 from bench.processes import is_alive
 from bench.table import print_table
-from holodeck.testing import FaultyMCPServer, stand_in
+from holodeck.testing import FaultyMCPServer, Journal, stand_in
 
 KILLS = 200
 AT_ONCE = 64
@@ -45,9 +45,8 @@ SDK_CLIENTS = 4
 RETURNING_CLIENTS = 4
 STEPS = 6  # messages of a call that a client comes back to
 LONGEST_CALL = 0.6
-# Seconds of the calls that run when the gateway is terminated. Some clients list the tools first, and a list waits for
-# servers that were killed and start again.
-DRAINED_CALL = 5.0
+DRAINED_CALL = 5.0  # seconds of the calls that run when the gateway is terminated
+JOURNAL = "journal"  # file of a living server, with the calls that it has received
 HUNG_AFTER = 60.0  # seconds for one call: a server may have to start first, on a busy machine
 ROUND_WITHIN = 300.0
 SHOWN_PROBLEMS = 20
@@ -222,8 +221,11 @@ class Round:
     async def _terminate(self, gateway: GatewayProcess, clients: list[Client]) -> None:
         """Send SIGTERM while calls are running: they are answered, and the gateway ends by itself."""
         chosen = [(client, self._chance.choice(self._living)) for client in clients]
+        expected = self._count_living_calls() + len(chosen)
         calls = [asyncio.create_task(self._call(client, server, DRAINED_CALL)) for client, server in chosen]
-        await asyncio.sleep(DRAINED_CALL / 2)
+        # Some clients list the tools first, and a list waits for servers that were killed and start again.
+        while self._count_living_calls() < expected and not all(call.done() for call in calls):
+            await asyncio.sleep(0.05)
         code = await gateway.kill(signal.SIGTERM)
         if code != 0:
             self._tally.broken.append(f"a terminated gateway ended with {code}")
@@ -233,6 +235,11 @@ class Round:
                 self._tally.broken.append(f"the call {text} was refused, although it ran before the end")
             self._judge(server, outcome, text)
             self._tally.drained += outcome is not None and outcome.kind == "answered"
+
+    def _count_living_calls(self) -> int:
+        """Return the number of calls that the living servers have received so far."""
+        journals = [Journal(self._folder / name / JOURNAL) for name in self._living]
+        return sum(each.method == "tools/call" for journal in journals for each in journal.requests)
 
     def _pids_of(self, server: str) -> list[int]:
         file = self._folder / server / "pids"
@@ -256,7 +263,8 @@ class Round:
     def _server_entry(self, name: str) -> dict[str, Any]:
         folder = self._folder / name
         folder.mkdir()
-        path = stand_in(folder, FaultyMCPServer.command("normal", pid_file=folder / "pids"))
+        journal = folder / JOURNAL if name in self._living else None
+        path = stand_in(folder, FaultyMCPServer.command("normal", pid_file=folder / "pids", journal=journal))
         command = {"command": "npx", "args": ["-y", name], "env": path, "allow_unsafe_args": True}
         return {"name": name, "type": "mcp", "description": f"The server {name}.", **command}
 
