@@ -224,7 +224,7 @@ class Round:
         expected = self._count_living_calls() + len(chosen)
         calls = [asyncio.create_task(self._call(client, server, DRAINED_CALL)) for client, server in chosen]
         # Some clients list the tools first, and a list waits for servers that were killed and start again.
-        while self._count_living_calls() < expected and not all(call.done() for call in calls):
+        while self._count_living_calls() < expected and not all(call.done() for call in calls):  # noqa: ASYNC110 - processes
             await asyncio.sleep(0.05)
         code = await gateway.kill(signal.SIGTERM)
         if code != 0:
