@@ -18,7 +18,7 @@ import orjson
 from bench.gateway_process import GatewayProcess
 from bench.table import print_table
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.storage.checked_values import encode_value
+from holodeck.storage.jobs import encode_value
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.runs import StoredRun
 from holodeck.storage.sqlite.connection import connect_sqlite, for_sqlite

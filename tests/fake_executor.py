@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.items import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolKind, ToolResult
 

@@ -51,7 +51,7 @@ PARSERS_OF_OWN_JSON = {
         "lib/json/schema_worker.py",
         "lib/json/schema_worker_program.py",
         "lib/system/landlock.py",
-        "models/items_json.py",
+        "models/items.py",
         # A model of this machine, whose answer is as long as the context that it was loaded with.
         "providers/local/model.py",
         # Finds the id of a malformed message, in 64 KiB at most.

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.local.model import Local

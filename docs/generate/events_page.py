@@ -17,7 +17,7 @@ from holodeck.gateway.openapi.schemas.event_schemas import EVENT_KINDS, EventKin
 from holodeck.gateway.wire.chat.request import read_chat_request
 from holodeck.gateway.wire.chat.response import ChatWriter
 from holodeck.gateway.wire.request.body import read_request
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.response.output_items import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.models.events import Event
 

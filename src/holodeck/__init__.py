@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         ValidationError,
     )
     from holodeck.models.auth import OAuthAuthorizationCode, OAuthClientCredentials
-    from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
     from holodeck.models.events import (
         AgentProgressed,
         CallAdded,
@@ -77,14 +76,19 @@ if TYPE_CHECKING:
         TurnStarted,
     )
     from holodeck.models.items import (
+        AudioContent,
+        BinaryContent,
         Compaction,
+        ContentBlock,
         FileData,
         FunctionCall,
         FunctionCallOutput,
+        ImageContent,
         ImageLink,
         Item,
         Message,
         Reasoning,
+        TextContent,
         Usage,
     )
     from holodeck.models.llm import LLM
@@ -171,7 +175,7 @@ _find_in("holodeck.lib.errors")
 __all__ += ["OAuthAuthorizationCode", "OAuthClientCredentials"]
 _find_in("holodeck.models.auth")
 __all__ += ["AudioContent", "BinaryContent", "ContentBlock", "ImageContent", "TextContent"]
-_find_in("holodeck.models.content")
+_find_in("holodeck.models.items")
 __all__ += [
     "AgentProgressed",
     "CallAdded",

@@ -28,10 +28,8 @@ from holodeck.models.run_limits import RunLimits
 from holodeck.models.tool import AgentTool, FunctionTool
 from holodeck.providers.base import ModelProvider
 from holodeck.tools.agents import AskedAgent, NestedAgents, build_agent_spec
-from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.calling_run import CallingRun
-from holodeck.tools.calls import Approver
-from holodeck.tools.executor import ToolCall, ToolExecutor
+from holodeck.tools.calls import Approver, ArgumentChecker
+from holodeck.tools.executor import CallingRun, ToolCall, ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
 from holodeck.tools.resource_reader import ResourceReader
 from holodeck.tools.result_reader import ResultReader

@@ -336,8 +336,12 @@ def _build_model(
     if llm.deployments:
         return _build_deployments(llm, environ, find_problem, has_alternatives=has_alternatives)
     from holodeck.providers.factory import build_model_provider
-    from holodeck.providers.wrappers.object_format import ObjectFormat
-    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of, is_json_guaranteed_by
+    from holodeck.providers.wrappers.output_format import (
+        FormatEnforcer,
+        ObjectFormat,
+        format_guarantee_of,
+        is_json_guaranteed_by,
+    )
 
     provider = build_model_provider(llm, environ, has_alternatives=has_alternatives)
     return FormatEnforcer(

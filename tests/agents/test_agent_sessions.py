@@ -16,8 +16,7 @@ from async_tests import async_test
 
 from holodeck import Agent, ConfigError, HoloDeckError, Session, SessionConflictError, tool
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.testing import ScriptedModel, call, fail, say, wait
 

@@ -18,8 +18,7 @@ from agents.served_agent import output_of
 from async_tests import async_test
 
 from holodeck import Agent, ConfigError, RunContext, Tool, tool
-from holodeck.models.content import BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import BinaryContent, FunctionCallOutput, ImageContent, TextContent
 from holodeck.testing import ScriptedModel, call, say
 
 

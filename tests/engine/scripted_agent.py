@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.agent_runner import AgentRunner
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCallOutput, TextContent
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import ModelProvider
 from holodeck.runtime import People, load_runner

@@ -16,7 +16,7 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, text_
 from holodeck.models.model_io import FinishReason, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.run_limits import RunLimits
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
-from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
 
 

@@ -9,8 +9,7 @@ import pytest
 from async_tests import async_test
 from engine.scripted_agent import offered_tools, open_agent, open_agent_with_server, server_entry, tool_outputs
 
-from holodeck.models.content import ImageContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCallOutput, ImageContent
 from holodeck.runtime import People
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

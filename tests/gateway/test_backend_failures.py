@@ -13,7 +13,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.errors import ModelError
-from holodeck.providers.wrappers.circuit_breaker import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
+from holodeck.providers.wrappers.guarded import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
 from holodeck.testing.model.script import Turn, cut, page, raw, status, wait
 

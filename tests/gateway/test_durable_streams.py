@@ -18,7 +18,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 from openai import AsyncOpenAI
 
-from holodeck.storage.checked_values import encode_value
+from holodeck.storage.jobs import encode_value
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait
 from holodeck.testing.model.script import Turn, cut, error_event
 

@@ -12,7 +12,7 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.storage.checked_values import encode_value
+from holodeck.storage.jobs import encode_value
 from holodeck.testing import ScriptedModel, say
 
 # Stored as the gateway of a response; no file can have this name, so that asking for its lock is a `ValueError`.

@@ -26,7 +26,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.runs import UNFINISHED_STATUSES
 from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say
-from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
 
 REQUEST = read_request({"model": "demo", "input": "Go", "background": True})

@@ -11,8 +11,7 @@ from gateway.conversation_client import GET_TIME, create_response, last_model_me
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.continuation.memory import ToolHistoryCache
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, TextContent, text_message
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say
 
 FUNCTION = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}}

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, text_message
+from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageContent,
+    ImageLink,
+    Item,
+    Message,
+    TextContent,
+    text_message,
+)
 from holodeck.models.model_io import ToolSpec
 
 PNG = ImageContent(data="aW1hZ2U=", mime_type="image/png")

@@ -25,8 +25,16 @@ from providers.sample_conversation import (
 )
 
 from holodeck.lib.secret import Secret
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning, text_message
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Reasoning,
+    TextContent,
+    text_message,
+)
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.providers.openai_chat import AzureChatCompletions
 from holodeck.testing.model.script import raw, say

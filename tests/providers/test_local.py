@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageContent, TextContent, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelRequest, ToolSpec
 from holodeck.models.provider import Provider

@@ -8,8 +8,7 @@ from providers.model_exchange import model_at
 from providers.raw_server import Peer, ask_text, both_loops, http_answer, serve_raw
 
 from holodeck.lib.errors import ModelError
-from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.guarded import CircuitBreaker, GuardedModel
 from holodeck.providers.wrappers.retry import RetryPolicy
 
 

@@ -12,8 +12,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import TextDelta
 from holodeck.providers.factory import build_model_provider
-from holodeck.providers.wrappers.guarded import GuardedModel
-from holodeck.providers.wrappers.timeout import Timeouts
+from holodeck.providers.wrappers.guarded import GuardedModel, Timeouts
 from holodeck.testing.model.script import say, wait
 from holodeck.testing.model.scripted import ScriptedModel
 

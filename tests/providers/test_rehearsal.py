@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    ImageContent,
+    Item,
+    Message,
+    TextContent,
+    text_message,
+)
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.rehearsal.model import Rehearsal

@@ -16,8 +16,7 @@ from providers.model_exchange import (
 )
 from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
 
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, Item, Message, Reasoning, Usage, text_message
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, TextContent, Usage, text_message
 from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.testing.model.script import call, call_raw, finish, raw, say, spend, status, think
 from holodeck.testing.model.scripted import ScriptedModel

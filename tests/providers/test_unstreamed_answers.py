@@ -24,9 +24,8 @@ from holodeck.models.model_io import CallDelta, Logprob, ModelAnswer, ModelEvent
 from holodeck.providers.answer_decoder import join_deltas
 from holodeck.providers.factory import build_model_provider
 from holodeck.providers.http import endpoint, model
-from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.guarded import GuardedModel, Timeouts
 from holodeck.providers.wrappers.retry import RetryPolicy
-from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import (
     Turn,
     call_raw,

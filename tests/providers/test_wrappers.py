@@ -11,10 +11,8 @@ from providers.model_exchange import collect_events, model_at, model_request, ru
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelAnswer, ModelEvent, TextDelta
 from holodeck.providers.base import ModelProvider
-from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
-from holodeck.providers.wrappers.guarded import GuardedModel
+from holodeck.providers.wrappers.guarded import CircuitBreaker, GuardedModel, Timeouts
 from holodeck.providers.wrappers.retry import LongRetrying, RetryPolicy
-from holodeck.providers.wrappers.timeout import Timeouts
 from holodeck.testing.model.script import Turn, cut, error_event, fail, raw, say, status, wait
 from holodeck.testing.model.scripted import DialectName, ScriptedModel
 

@@ -12,8 +12,7 @@ from engine.scripted_agent import offered_tools, tool_outputs
 from real.marked_processes import new_mark, pids_with_mark
 from real.project import START_SECONDS, RealProject
 
-from holodeck.models.content import ImageContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCallOutput, ImageContent
 from holodeck.runtime import load_runner
 from holodeck.testing import ScriptedModel, call, say
 

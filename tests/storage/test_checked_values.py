@@ -13,9 +13,9 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.checked_values import INLINE_BYTES, decode_value, encode_value
 from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
+from holodeck.storage.jobs import INLINE_BYTES, decode_value, encode_value
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.storage.checked_values import INLINE_BYTES
-from holodeck.storage.jobs import Connection
+from holodeck.storage.jobs import INLINE_BYTES, Connection
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.sqlite.connection import (
     INLINE_WRITE_PAUSE,

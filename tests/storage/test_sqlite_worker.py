@@ -14,7 +14,7 @@ from async_tests import async_test
 from holodeck.lib.errors import StorageError
 from holodeck.storage.jobs import Connection, Job
 from holodeck.storage.sqlite.connection import SQLiteConnection
-from holodeck.storage.sqlite.worker import Worker
+from holodeck.storage.sqlite.driver import Worker
 
 FULL = "the disk is full"
 

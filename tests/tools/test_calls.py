@@ -8,8 +8,7 @@ from async_tests import async_test
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.mcp_server.view import View
 from holodeck.models.callers import Scope
-from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.calls import CallPipeline
+from holodeck.tools.calls import ArgumentChecker, CallPipeline
 from holodeck.tools.executor import (
     APPROVAL_NEEDED,
     OUT_OF_SCOPE,

@@ -31,7 +31,7 @@ from holodeck.models.llm import LLM
 from holodeck.models.run_limits import RunLimits
 from holodeck.models.tool import DEFAULT_REQUEST_TIMEOUT, AgentTool, FunctionTool, InMemoryTool, MCPTool
 from holodeck.models.tool_rules import COMMANDS, USER_SETTINGS
-from holodeck.providers.wrappers.object_format import to_object_format
+from holodeck.providers.wrappers.output_format import to_object_format
 from holodeck.tools.mcp.launch.plan import find_refusals
 
 # Types that JSON has, which the functions of a file get as they are.

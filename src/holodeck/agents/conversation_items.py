@@ -11,8 +11,17 @@ from typing import Any, cast, get_args
 
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.escape import replace_surrogates
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Role, text_message
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Part,
+    Role,
+    TextContent,
+    text_message,
+)
 
 GivenItem = Item | Mapping[str, Any]
 """An item of a conversation, or a dictionary such as `{"role": "user", "content": "Hello"}`."""

@@ -37,14 +37,12 @@ from holodeck.engine.transcript import RunTranscript
 from holodeck.lib import log
 from holodeck.lib.call_errors import NOT_APPROVED
 from holodeck.lib.errors import HOOK_FAILED, HookError
-from holodeck.models.content import TextContent
 from holodeck.models.events import Event, Failure, OutputT, RunFinished, RunResult
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, TextContent
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, ModelProvider, stream_in_batches
 from holodeck.tools.agents import AskedAgent, NestedAgents
-from holodeck.tools.arguments import BadArgumentsError
-from holodeck.tools.calls import CallPipeline, refuse_unasked
+from holodeck.tools.calls import BadArgumentsError, CallPipeline, refuse_unasked
 from holodeck.tools.executor import (
     REFUSED,
     REFUSED_BY_HOOK,

@@ -13,9 +13,8 @@ from typing import Any, Generic, TypeAlias
 from typing_extensions import TypeVar
 
 from holodeck.lib.record import record
-from holodeck.models.content import ContentBlock
 from holodeck.models.events import RunResult
-from holodeck.models.items import Item, Usage
+from holodeck.models.items import ContentBlock, Item, Usage
 from holodeck.models.model_io import ModelAnswer, ModelRequest
 from holodeck.tools.executor import ToolResult
 

@@ -40,8 +40,7 @@ from holodeck.lib.limits import SQLITE_BUSY_SECONDS
 from holodeck.lib.record import record
 from holodeck.lib.system.files import create_private_file, make_private_folder, user_state_folder, warn_if_waiting
 from holodeck.models.events import Event, OutputT, RunFinished
-from holodeck.models.items import Item, Message
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import Item, Message, decode_item, encode_item
 
 STORE_FILE = "sessions.db"
 # Characters of the first question that are the title of a session: a row of a table stays a line.

@@ -12,8 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.items import Compaction, Item, Reasoning, Usage
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import Compaction, Item, Reasoning, Usage, decode_item, encode_item
 from holodeck.models.model_io import (
     REPORTED_FACTS,
     AnswerVoided,

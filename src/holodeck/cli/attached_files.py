@@ -17,8 +17,7 @@ from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_SHOWN_CHARS, MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import NotRegularFileError, read_regular_file
-from holodeck.models.content import TextContent
-from holodeck.models.items import ImageLink, Part
+from holodeck.models.items import ImageLink, Part, TextContent
 
 # Bytes of one image: the most that the large providers accept.
 MAX_IMAGE_BYTES = 20 * MIB

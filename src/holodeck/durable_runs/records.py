@@ -37,10 +37,8 @@ from holodeck.lib.extras import install_hint, is_installed
 from holodeck.lib.limits import DAY, MAX_RUNS_LISTED
 from holodeck.lib.record import record
 from holodeck.lib.system.files import make_private_folder, open_private_file, user_state_folder, warn_if_waiting
-from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent, decode_item, encode_item
 from holodeck.storage.liveness import FileLiveness
 
 # Questions and answers are private to the user.

@@ -34,11 +34,9 @@ from holodeck.models.events import (
     TurnFinished,
     TurnStarted,
 )
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, decode_item, encode_item
 from holodeck.models.model_io import REPORTED_FACTS, Logprob, ModelAnswer
-from holodeck.tools.calling_run import Spending
-from holodeck.tools.executor import REFUSED, ToolResult
+from holodeck.tools.executor import REFUSED, Spending, ToolResult
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
 _PLAIN_EVENTS: dict[str, type[ReasoningAdded | CallAdded | StandInAnswered]] = {

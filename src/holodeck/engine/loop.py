@@ -65,7 +65,7 @@ from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolC
 from holodeck.models.price import NO_PRICES, ModelPrices
 from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.retry import LongRetrying
-from holodeck.tools.calling_run import CallingRun
+from holodeck.tools.executor import CallingRun
 from holodeck.tools.toolbox import Toolbox
 
 

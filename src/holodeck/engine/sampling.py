@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import Message, Part, Role
+from holodeck.models.items import ImageContent, Message, Part, Role, TextContent
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider
 

@@ -6,9 +6,20 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
-from holodeck.models.items_json import encode_items
+from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageContent,
+    ImageLink,
+    Item,
+    Message,
+    TextContent,
+    Usage,
+    encode_items,
+)
 from holodeck.models.model_io import ModelRequest
 
 # Characters of English text or JSON per token, roughly, in all of today's tokenizers.

@@ -22,10 +22,8 @@ from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools import executor
-from holodeck.tools.arguments import BadArgumentsError, parse_arguments
-from holodeck.tools.calling_run import CallingRun
-from holodeck.tools.calls import Decision
-from holodeck.tools.executor import Refusal, ResumePoint, ToolCall, ToolResult
+from holodeck.tools.calls import BadArgumentsError, Decision, parse_arguments
+from holodeck.tools.executor import CallingRun, Refusal, ResumePoint, ToolCall, ToolResult
 from holodeck.tools.toolbox import Toolbox
 
 _OVER_CALL_LIMIT = "The limit of tool calls is reached; this one was not run."

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from holodeck.engine.steps import AppendEvent
 from holodeck.lib.call_errors import INTERRUPTED, NOT_RUN, OUT_OF_TIME
-from holodeck.models.content import TextContent
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -23,7 +22,7 @@ from holodeck.models.events import (
     TurnFinished,
     TurnStarted,
 )
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent, text_message
 
 STOPPED_MARK = "[stopped by the user]"
 

@@ -23,7 +23,7 @@ from holodeck.gateway.endpoints.servers import ServerEndpoints
 from holodeck.gateway.endpoints.usage import UsageEndpoints
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
-from holodeck.gateway.openapi.endpoint import DocumentEndpoint
+from holodeck.gateway.openapi.document import DocumentEndpoint
 from holodeck.lib.record import record
 
 

@@ -63,7 +63,7 @@ from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
 from holodeck.gateway.metrics.counters import Metrics
 from holodeck.gateway.metrics.exposition import Exposition
-from holodeck.gateway.openapi.endpoint import DocumentEndpoint
+from holodeck.gateway.openapi.document import DocumentEndpoint
 from holodeck.gateway.reload import ConfigurationReader, ConfigurationReloader
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background

@@ -34,8 +34,7 @@ from holodeck.mcp_server.errors import (
 from holodeck.mcp_server.view import View
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.agents import QUESTION_SCHEMA
-from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.calls import CallPipeline
+from holodeck.tools.calls import ArgumentChecker, CallPipeline
 from holodeck.tools.executor import (
     CHANGED,
     NOT_RECORDED,

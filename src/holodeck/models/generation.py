@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
-from holodeck.models.content import CacheMark
+from holodeck.models.items import CacheMark
 
 API = Literal["responses", "chat", "messages"]
 """An API of the gateway."""

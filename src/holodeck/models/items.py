@@ -1,13 +1,89 @@
-"""The items of a conversation. The APIs of the gateway and the dialects of models translate to and from these."""
+"""The items of a conversation, the blocks of their content, and the JSON form in which both are stored.
+
+The APIs of the gateway and the dialects of models translate to and from these. Decoding an encoded item yields an equal
+one, bytes included.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields
 from typing import Any, Literal
 
+import orjson
+
 from holodeck.lib.record import record
-from holodeck.models.content import CacheMark, ContentBlock, TextContent
+
+CacheMark = Mapping[str, Any]
+"""A client's mark for the prompt cache of a model's provider: fields by the names of one API, such as `cache_control`.
+
+Dialects write those that they have, as they were sent, and leave out the others.
+"""
+
+
+@record
+class TextContent:
+    """Text. A text resource has its `uri`."""
+
+    text: str
+    uri: str | None = None
+    mime_type: str | None = None
+    cache_mark: CacheMark | None = field(default=None, hash=False)
+    type: Literal["text"] = "text"
+
+
+@record
+class ImageContent:
+    """An image; `data` is base64, as received."""
+
+    data: str
+    mime_type: str
+    type: Literal["image"] = "image"
+
+
+@record
+class AudioContent:
+    """A sound; `data` is base64, as received."""
+
+    data: str
+    mime_type: str
+    type: Literal["audio"] = "audio"
+
+
+@record
+class BinaryContent:
+    """The bytes of a resource, or a link to it, which has a `uri` and no data and is never fetched automatically."""
+
+    data: bytes = b""
+    mime_type: str | None = None
+    uri: str | None = None
+    name: str | None = None
+    description: str | None = None
+    is_link: bool = False
+    type: Literal["binary"] = "binary"
+
+
+ContentBlock = TextContent | ImageContent | AudioContent | BinaryContent
+
+
+def describe_block(block: ContentBlock) -> str:
+    """Return the text of a text block, and one line with the type and size of any other."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}: {block.mime_type}, {base64_size(block.data)} bytes]"
+        case BinaryContent():
+            what = block.mime_type or "unknown type"
+            size = "" if block.is_link else f", {len(block.data)} bytes"
+            return f"[resource: {block.uri or 'no uri'} ({what}{size})]"
+
+
+def base64_size(data: str) -> int:
+    """Return the number of bytes that base64 text stands for."""
+    return len(data) * 3 // 4 - data[-2:].count("=")
+
 
 Role = Literal["system", "developer", "user", "assistant"]
 
@@ -203,3 +279,79 @@ def output_id(call: FunctionCall) -> str:
 def text_message(role: Role, text: str) -> Message:
     """Build a message of plain text."""
     return Message(role=role, content=(TextContent(text=text),))
+
+
+_PARTS: dict[str, type[Part]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "binary": BinaryContent,
+    "image_link": ImageLink,
+    "file": FileData,
+}
+_ITEMS: dict[str, type[Item]] = {
+    "message": Message,
+    "function_call": FunctionCall,
+    "function_call_output": FunctionCallOutput,
+    "reasoning": Reasoning,
+    "compaction": Compaction,
+}
+_DEFAULTS = {
+    name: [(each.name, each.default) for each in fields(kind) if each.name != "type"]
+    for name, kind in {**_PARTS, **_ITEMS}.items()
+}
+"""Fields of each type with their defaults, without `type`."""
+_UNENCODED_TYPES = frozenset({str, tuple, bool})
+"""Types that are stored as they are; checking for a mapping first would cost more than everything else."""
+
+
+def encode_items(items: Sequence[Item]) -> bytes:
+    """Encode items as a JSON array."""
+    return orjson.dumps([encode_item(item) for item in items])
+
+
+def decode_items(encoded: bytes) -> tuple[Item, ...]:
+    return tuple(decode_item(entry) for entry in orjson.loads(encoded))
+
+
+def encode_item(item: Item) -> dict[str, Any]:
+    """Encode one item as a JSON object; fields with their default value are omitted."""
+    entry = _encode_fields(item)
+    if "content" in entry:
+        entry["content"] = [_encode_fields(part) for part in entry["content"]]
+    if "items" in entry:
+        entry["items"] = [encode_item(each) for each in entry["items"]]
+    return entry
+
+
+def decode_item(entry: Mapping[str, Any]) -> Item:
+    values = dict(entry)
+    if "content" in values:
+        values["content"] = tuple(_decode_part(part) for part in values["content"])
+    if "items" in values:
+        values["items"] = tuple(decode_item(each) for each in values["items"])
+    make: Callable[..., Item] = _ITEMS[values["type"]]
+    return make(**values)
+
+
+def _encode_fields(value: Item | Part) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": value.type}
+    for name, default in _DEFAULTS[value.type]:
+        content = getattr(value, name)
+        if content is not default and content != default:
+            entry[name] = content if type(content) in _UNENCODED_TYPES else _encode_value(content)
+    return entry
+
+
+def _encode_value(content: Any) -> Any:
+    if isinstance(content, bytes):
+        return base64.b64encode(content).decode()
+    return dict(content) if isinstance(content, Mapping) else content
+
+
+def _decode_part(entry: Mapping[str, Any]) -> Part:
+    values = dict(entry)
+    if values["type"] == "binary" and "data" in values:
+        values["data"] = base64.b64decode(values["data"])
+    make: Callable[..., Part] = _PARTS[values["type"]]
+    return make(**values)

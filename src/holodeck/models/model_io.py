@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.record import record
-from holodeck.models.content import CacheMark
 from holodeck.models.generation import OPTION_OF, APIFields, GenerationOptions
-from holodeck.models.items import Compaction, Item, Usage
+from holodeck.models.items import CacheMark, Compaction, Item, Usage
 
 JSON_OBJECT_SCHEMA: Mapping[str, Any] = {"type": "object"}
 """The schema of `json_mode`, for models that have no such mode."""

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import CacheMark, TextContent
 from holodeck.models.generation import ANTHROPIC_FIELDS, TIER
 from holodeck.models.items import (
+    CacheMark,
     FileData,
     FunctionCall,
     FunctionCallOutput,
@@ -23,6 +23,7 @@ from holodeck.models.items import (
     Message,
     Part,
     Reasoning,
+    TextContent,
     Usage,
     text_message,
 )

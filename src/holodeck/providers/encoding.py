@@ -14,9 +14,17 @@ from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.generation import OPTIONS, APIFields, ModelAPI, Option
-from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
+from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
+    FileData,
+    FunctionCallOutput,
+    ImageContent,
+    ImageLink,
+    Part,
+    TextContent,
+)
 from holodeck.models.model_io import ModelRequest, ToolSpec, find_unsupported
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})

@@ -52,9 +52,8 @@ def build_pass_through(llm: LLM, environ: Mapping[str, str], path: str) -> Model
 
 
 def _with_retries(model: ModelProvider, llm: LLM, *, has_alternatives: bool = False) -> ModelProvider:
-    from holodeck.providers.wrappers.guarded import GuardedModel
+    from holodeck.providers.wrappers.guarded import GuardedModel, Timeouts
     from holodeck.providers.wrappers.retry import RetryPolicy
-    from holodeck.providers.wrappers.timeout import Timeouts
 
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
     retry = RetryPolicy(attempts=_QUICK_ATTEMPTS, max_retry_after=0.0) if has_alternatives else None

@@ -16,9 +16,9 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import orjson
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.generation import CACHE_HINTS, CHAT_FIELDS, IDENTIFIERS, TIER, APIFields
 from holodeck.models.items import (
+    AudioContent,
     FileData,
     FunctionCall,
     FunctionCallOutput,
@@ -27,6 +27,7 @@ from holodeck.models.items import (
     Message,
     Part,
     Reasoning,
+    TextContent,
     Usage,
     text_message,
 )

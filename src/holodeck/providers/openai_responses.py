@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Unpack
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import TextContent
 from holodeck.models.generation import CACHE_HINTS, RESPONSES_FIELDS, TIER
 from holodeck.models.items import (
     FileData,
@@ -22,6 +21,7 @@ from holodeck.models.items import (
     Message,
     Part,
     Reasoning,
+    TextContent,
 )
 from holodeck.models.model_io import (
     FinishReason,

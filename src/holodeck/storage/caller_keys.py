@@ -16,8 +16,7 @@ from collections.abc import Collection, Mapping
 
 from holodeck.lib.limits import DAY
 from holodeck.lib.record import record
-from holodeck.storage.checked_values import decode_optional, encode_value
-from holodeck.storage.jobs import Connection, Row, Storing, read, transaction
+from holodeck.storage.jobs import Connection, Row, Storing, decode_optional, encode_value, read, transaction
 
 # Seconds after which a revoked key is deleted. A gateway that was cut off for half as long reads all keys again.
 REVOKED_SECONDS = DAY

@@ -11,8 +11,19 @@ from typing import Literal
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
-from holodeck.storage.checked_values import CHECK_BYTES, decode_optional, decode_value, encode_optional, encode_value
-from holodeck.storage.jobs import Connection, Row, Storing, read, statement, transaction
+from holodeck.storage.jobs import (
+    CHECK_BYTES,
+    Connection,
+    Row,
+    Storing,
+    decode_optional,
+    decode_value,
+    encode_optional,
+    encode_value,
+    read,
+    statement,
+    transaction,
+)
 
 Order = Literal["asc", "desc"]
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 
 from holodeck.lib.record import record
-from holodeck.storage.checked_values import decode_optional, decode_value, encode_value
-from holodeck.storage.jobs import Connection, Row, Storing, read, statement
+from holodeck.storage.jobs import Connection, Row, Storing, decode_optional, decode_value, encode_value, read, statement
 
 
 @record

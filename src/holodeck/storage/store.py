@@ -19,18 +19,32 @@ from collections.abc import Collection, Sequence
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, DELETE_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.storage.caller_keys import CallerKeyStore
-from holodeck.storage.checked_values import CHECK_BYTES, INLINE_BYTES, decode_value
 from holodeck.storage.conversations import Conversations
 from holodeck.storage.elicitations import DELETE_EXPIRED_ELICITATIONS, ElicitationStore
 from holodeck.storage.idempotency_keys import DELETE_EXPIRED_KEYS, IdempotencyKeyStore, oldest_key_time
-from holodeck.storage.jobs import Connection, Driver, read, statement, transaction
+from holodeck.storage.jobs import (
+    CHECK_BYTES,
+    INLINE_BYTES,
+    Connection,
+    Driver,
+    decode_value,
+    read,
+    statement,
+    transaction,
+)
 from holodeck.storage.pending_calls import DELETE_OLD_CALLS, DELETE_OLD_PAUSED, PendingCalls
 from holodeck.storage.responses import (
     COLUMN_NAMES,
     COLUMNS,
+    DELETE_CHUNKS,
+    DELETE_ORPHAN_CHUNKS,
+    IS_COUNTED,
+    LOCK_UNFINISHED,
     READ_TEXT_SIZES,
+    RESERVED,
     ItemSearch,
     StoredResponse,
+    UnfinishedResponses,
     choose_newest,
     decode_texts,
     response_of,
@@ -46,14 +60,6 @@ from holodeck.storage.runs import (
     RunIndex,
     run_values_of,
     store_run_after,
-)
-from holodeck.storage.unfinished import (
-    DELETE_CHUNKS,
-    DELETE_ORPHAN_CHUNKS,
-    IS_COUNTED,
-    LOCK_UNFINISHED,
-    RESERVED,
-    UnfinishedResponses,
 )
 from holodeck.storage.usage import UsageStore
 

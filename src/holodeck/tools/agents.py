@@ -11,11 +11,19 @@ from contextlib import aclosing
 from typing import Any
 
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
 from holodeck.models.events import AgentProgressed, Event, RunFinished, RunResult, failure_reason
+from holodeck.models.items import TextContent
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.calling_run import Spending
-from holodeck.tools.executor import CallRules, CallTarget, TargetKind, ToolCall, ToolExecutor, ToolKind, ToolResult
+from holodeck.tools.executor import (
+    CallRules,
+    CallTarget,
+    Spending,
+    TargetKind,
+    ToolCall,
+    ToolExecutor,
+    ToolKind,
+    ToolResult,
+)
 from holodeck.tools.mcp.names import normalize_tool_name
 
 QUESTION_SCHEMA: Mapping[str, Any] = {

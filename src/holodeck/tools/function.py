@@ -21,7 +21,7 @@ import orjson
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
+from holodeck.models.items import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolKind, ToolResult

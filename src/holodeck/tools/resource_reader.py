@@ -21,7 +21,7 @@ from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.net.uri_template import match_template
 from holodeck.lib.record import record
-from holodeck.models.content import BinaryContent, TextContent
+from holodeck.models.items import BinaryContent, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import (
     READ_RESOURCE,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
-from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.items import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import CallRules, CallTarget, ToolCall, ToolExecutor, ToolKind, ToolResult
 

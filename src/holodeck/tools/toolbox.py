@@ -13,12 +13,10 @@ from operator import is_not
 from holodeck.lib import log
 from holodeck.lib.call_errors import TOOL_ADDED
 from holodeck.lib.call_errors import TOOL_CHANGED as TOOL_CHANGED_TEXT
-from holodeck.models.content import BinaryContent
 from holodeck.models.events import MissingServer, RunNoticed
-from holodeck.models.items import FunctionCall
+from holodeck.models.items import BinaryContent, FunctionCall
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.calls import Approver, CallPipeline, Scope
+from holodeck.tools.calls import Approver, ArgumentChecker, CallPipeline, Scope
 from holodeck.tools.executor import (
     OUT_OF_SCOPE,
     TOOL_CHANGED,

@@ -21,7 +21,7 @@ from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import FunctionCall, Item
 from holodeck.testing import ScriptedModel
-from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
 
 WireEvent = dict[str, Any]

@@ -14,11 +14,19 @@ from holodeck.engine.loop import Run, RunRequest
 from holodeck.gateway.wire.chat.request import read_chat_request
 from holodeck.gateway.wire.chat.response import ChatWriter
 from holodeck.lib.errors import BadRequestError, ModelError
-from holodeck.models.content import AudioContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Reasoning
+from holodeck.models.items import (
+    AudioContent,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Message,
+    Reasoning,
+    TextContent,
+)
 from holodeck.models.model_io import ToolChoice
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think
-from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import ArgumentChecker
 from holodeck.tools.toolbox import Toolbox
 
 FUNCTION = {"type": "function", "function": {"name": "ask_client", "parameters": {"type": "object"}}}

@@ -11,8 +11,17 @@ from gateway.wire.open_responses_contract import contract_problems
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.input import list_references
 from holodeck.lib.errors import BadRequestError
-from holodeck.models.content import AudioContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning
+from holodeck.models.items import (
+    AudioContent,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Reasoning,
+    TextContent,
+)
 
 
 def read(*items: Any, **options: Any) -> Any:

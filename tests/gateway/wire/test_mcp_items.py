@@ -13,8 +13,7 @@ from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_fo
 from holodeck.gateway.continuation.approvals import decide_calls
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import BadRequestError
-from holodeck.models.content import BinaryContent, ImageContent, TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import BinaryContent, FunctionCall, FunctionCallOutput, ImageContent, TextContent
 from holodeck.testing import ScriptedModel, call, say
 from holodeck.tools.executor import ToolResult
 

@@ -14,7 +14,7 @@ from gateway.wire.open_responses_contract import event_contract_problems
 from gateway.wire.scripted_run import CREATED_AT, DeclaredServers, RunOutcome, check_well_formed, play_run
 
 from holodeck.gateway.wire.request.body import read_request
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.response.output_items import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter

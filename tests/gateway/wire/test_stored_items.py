@@ -12,26 +12,30 @@ from gateway.wire.scripted_run import check_well_formed, open_sealed_items, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.gateway.continuation.call_outputs import check_answered, with_missing_outputs
+from holodeck.gateway.continuation.pending_calls import check_answered, with_missing_outputs
 from holodeck.gateway.sealing import BrokenSealError, SealKeys
 from holodeck.gateway.wire.compaction_item import CompactionContent
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
 from holodeck.gateway.wire.request.input import read_input, read_stored_items
 from holodeck.lib.errors import BadRequestError
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
     FileData,
     FunctionCall,
     FunctionCallOutput,
+    ImageContent,
     ImageLink,
     Item,
     Message,
     Reasoning,
+    TextContent,
     Usage,
+    decode_items,
+    encode_items,
     text_message,
 )
-from holodeck.models.items_json import decode_items, encode_items
 from holodeck.testing import ScriptedModel, say, think
 
 KEY = b"k" * 32

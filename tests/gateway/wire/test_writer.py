@@ -13,8 +13,7 @@ from gateway.wire.open_responses_contract import contract_problems, event_contra
 from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_formed, play_run
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCallOutput, ImageContent, TextContent
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think, wait
 from holodeck.testing.model.script import call_raw
 

@@ -12,7 +12,7 @@ from tools.mcp.misbehaving_server import ERAS, TRANSPORT_VARIANTS, TransportVari
 
 from holodeck.lib.errors import MCPProtocolError
 from holodeck.lib.json.schema_worker import CHECK_BUDGET
-from holodeck.models.content import TextContent
+from holodeck.models.items import TextContent
 from holodeck.testing import Era
 
 

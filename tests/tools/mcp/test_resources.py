@@ -16,7 +16,7 @@ from loopback_site import serve_site
 from tools.mcp.local_servers import remote_tool
 
 from holodeck.lib.errors import MCPError
-from holodeck.models.content import BinaryContent, TextContent
+from holodeck.models.items import BinaryContent, TextContent
 from holodeck.testing import Era, FaultyMCPServer
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin

@@ -23,7 +23,7 @@ from tools.mcp.misbehaving_server import (
 from tools.mcp.virtual_time import in_virtual_time
 
 from holodeck.lib.errors import MCPTimeoutError
-from holodeck.models.content import TextContent
+from holodeck.models.items import TextContent
 from holodeck.testing import Era
 from holodeck.tools.executor import ToolCall
 from holodeck.tools.mcp.executor import MCPExecutor

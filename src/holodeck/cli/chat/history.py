@@ -14,9 +14,8 @@ from holodeck.agents.sessions import Answerer, OpenSession, Session, use_session
 from holodeck.cli.output.run_lines import output_text
 from holodeck.engine.transcript import RunTranscript
 from holodeck.lib.errors import ExecutionError
-from holodeck.models.content import TextContent
 from holodeck.models.events import Event, RunResult
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner

@@ -19,8 +19,15 @@ from holodeck.lib.errors import ExecutionError, MCPError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.net.uri_template import match_template
-from holodeck.models.content import BinaryContent, ContentBlock, ImageContent, TextContent, describe_block
-from holodeck.models.items import Message, text_message
+from holodeck.models.items import (
+    BinaryContent,
+    ContentBlock,
+    ImageContent,
+    Message,
+    TextContent,
+    describe_block,
+    text_message,
+)
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner

@@ -29,9 +29,8 @@ from holodeck.lib.escape import replace_surrogates
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
-from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
-from holodeck.models.items import ImageLink, Message, Part
+from holodeck.models.items import ImageLink, Message, Part, TextContent
 from holodeck.models.run_limits import RunLimits
 
 if TYPE_CHECKING:

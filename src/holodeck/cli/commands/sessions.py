@@ -17,7 +17,7 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
-from holodeck.models.items_json import encode_item
+from holodeck.models.items import encode_item
 
 _GROUP_EPILOG = """\b
 Examples:

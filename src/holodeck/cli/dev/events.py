@@ -17,11 +17,11 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent, describe_block
+from holodeck.models.items import TextContent, describe_block
 from holodeck.tools.mcp.lock.drift import describe_parameters
 
 if TYPE_CHECKING:
-    from holodeck.models.content import ContentBlock
+    from holodeck.models.items import ContentBlock
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.discovery import MCPToolInfo
     from holodeck.tools.mcp.lint.finding import Finding

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.escape import format_arguments, one_line
 from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTCOME_SHOWN
-from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult, ToolFinished, failure_reason
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCallOutput, TextContent
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner

@@ -18,8 +18,7 @@ from holodeck.lib.escape import one_line
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_FAILURE_SHOWN
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCallOutput, Item, Message, text_message
+from holodeck.models.items import FunctionCallOutput, Item, Message, TextContent, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider

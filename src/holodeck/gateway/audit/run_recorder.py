@@ -13,9 +13,8 @@ from holodeck.gateway.audit.entry import Door, Outcome
 from holodeck.gateway.audit.log import DECIDED_BY_RULE, AuditedCall, AuditLog
 from holodeck.lib.call_errors import NOT_RECORDED
 from holodeck.lib.errors import StorageError
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall
-from holodeck.tools.arguments import BadArgumentsError, parse_arguments
+from holodeck.models.items import FunctionCall, TextContent
+from holodeck.tools.calls import BadArgumentsError, parse_arguments
 from holodeck.tools.executor import (
     APPROVAL_DECLINED,
     CHANGED,

@@ -31,7 +31,6 @@ from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
 from holodeck.models.gateway import MIN_TARGET_TOKENS
 from holodeck.models.items import (
     Compaction,
@@ -40,6 +39,7 @@ from holodeck.models.items import (
     Item,
     Message,
     Reasoning,
+    TextContent,
     Usage,
     text_message,
 )

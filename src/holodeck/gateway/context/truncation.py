@@ -19,8 +19,7 @@ from holodeck.engine.tokens import CHARS_PER_TOKEN, count_items, count_tokens
 from holodeck.lib import log
 from holodeck.lib.errors import CONTEXT_TOO_LONG, ModelError
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, ModelProvider, ModelWrapper, stream_in_batches
 

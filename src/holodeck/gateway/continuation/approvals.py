@@ -19,8 +19,7 @@ from holodeck.lib.call_errors import APPROVED_WITHOUT_RESULT, NOT_APPROVED, UNDE
 from holodeck.lib.ids import new_id
 from holodeck.lib.json.parse import parse_exact_json
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, TextContent
 
 # A message of one of these roles after an undecided call means that the conversation moved on without it. The assistant
 # counts too: a model that continued without a call does not wait for its output.

@@ -21,14 +21,13 @@ import orjson
 from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import resolve_past_requests
-from holodeck.gateway.continuation.call_outputs import without_orphan_outputs
 from holodeck.gateway.continuation.paused_turns import (
     abandon_pending_calls,
     answer_skipped_calls,
     refuse_duplicates,
     restore_calls,
 )
-from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of
+from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of, without_orphan_outputs
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import ResponseRequest

@@ -29,9 +29,16 @@ from holodeck.gateway.wire.item_ids import stem_of
 from holodeck.lib.bounded_cache import BoundedCache
 from holodeck.lib.limits import MIB
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
-from holodeck.models.items_json import decode_items, encode_items
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Reasoning,
+    TextContent,
+    decode_items,
+    encode_items,
+)
 
 # Bytes of pending calls of responses that are not stored, of all callers. A response has a few hundred bytes of them.
 MAX_PENDING_CALL_BYTES = 16 * MIB

@@ -25,11 +25,6 @@ from holodeck.gateway.continuation.approvals import (
     error_output,
     insert_outputs,
 )
-from holodeck.gateway.continuation.call_outputs import (
-    check_answered,
-    without_orphan_outputs,
-    without_resent_items,
-)
 from holodeck.gateway.continuation.conversation_lock import (
     ConversationContext,
     ConversationState,
@@ -43,7 +38,15 @@ from holodeck.gateway.continuation.paused_turns import (
     insert_paused_calls,
     match_resent_calls,
 )
-from holodeck.gateway.continuation.pending_calls import CallClaims, PendingCalls, pending_calls_of, targets_from_json
+from holodeck.gateway.continuation.pending_calls import (
+    CallClaims,
+    PendingCalls,
+    check_answered,
+    pending_calls_of,
+    targets_from_json,
+    without_orphan_outputs,
+    without_resent_items,
+)
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.item_ids import approval_id
@@ -53,8 +56,7 @@ from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem,
 from holodeck.lib.call_errors import CLAIMED_ELSEWHERE, RESPONSE_ENDED_BEFORE
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
 from holodeck.lib.record import record
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
-from holodeck.models.items_json import decode_item, decode_items, encode_item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, decode_item, decode_items, encode_item
 from holodeck.storage.conversations import ConversationContents
 from holodeck.storage.runs import UNFINISHED_STATUSES
 from holodeck.storage.store import ResponseStore

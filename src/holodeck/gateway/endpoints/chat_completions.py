@@ -16,7 +16,7 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.run_builder import PreparedRun
 from holodeck.gateway.wire.chat.request import ChatRequest, read_chat_request
 from holodeck.gateway.wire.chat.response import ChatWriter
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE
+from holodeck.gateway.wire.response.output_items import SSE_DONE
 
 
 class ChatCompletions(UnstoredEndpoint):

@@ -27,7 +27,7 @@ from holodeck.gateway.usage.accounts import Accounts
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_missing
 from holodeck.gateway.wire.request.validation import read_body
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE
+from holodeck.gateway.wire.response.output_items import SSE_DONE
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import Failure, RunResult

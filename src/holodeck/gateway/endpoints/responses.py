@@ -63,7 +63,7 @@ from holodeck.gateway.runs.response_builder import LiveResponse, ResponseBuilder
 from holodeck.gateway.wire.client_kind import ClientKind, adapt_events
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
 from holodeck.gateway.wire.request.input import resolve_references
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.response.output_items import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError

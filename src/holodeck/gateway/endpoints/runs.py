@@ -36,7 +36,7 @@ from holodeck.gateway.runs.run_trace import read_trace
 from holodeck.gateway.runs.trace_resource import build_trace_resource
 from holodeck.gateway.runs.trace_steps import StoredTrace
 from holodeck.models.callers import CallerKey
-from holodeck.models.items_json import encode_item
+from holodeck.models.items import encode_item
 from holodeck.storage.runs import SEARCHED_RUNS, UNFINISHED_STATUSES, Position, RunQuery, StoredRun
 from holodeck.storage.store import ResponseStore
 

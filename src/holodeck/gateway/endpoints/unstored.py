@@ -15,8 +15,8 @@ import orjson
 
 from holodeck.gateway.audit.entry import Door
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ToolHistoryCache
+from holodeck.gateway.continuation.pending_calls import check_answered
 from holodeck.gateway.http.errors import APIError, reply_for_failed_run
 from holodeck.gateway.http.replies import (
     KEEPALIVE_COMMENT,

@@ -21,7 +21,7 @@ from holodeck.gateway.limits import TooManyError
 from holodeck.gateway.wire.chat.response import encode_chat_sse
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.response import encode_message_event
-from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.response.output_items import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.resource import ERROR_TYPES, FAILED_RUN_STATUSES
 from holodeck.lib import log
 from holodeck.lib.errors import (

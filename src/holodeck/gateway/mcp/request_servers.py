@@ -50,12 +50,12 @@ from holodeck.tools.executor import (
     ToolOffer,
     ToolResult,
 )
+from holodeck.tools.mcp.content import NEVER_SENT
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL
 from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute, build_offer
 from holodeck.tools.mcp.lock.drift import digest_tool
 from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.protocol.peer import Peer
-from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_read_resources, needs_approval
 from holodeck.tools.resource_reader import ResourceEntry

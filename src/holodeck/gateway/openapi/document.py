@@ -1,17 +1,20 @@
-"""The OpenAPI 3.1 document of the gateway, built from its routes."""
+"""The OpenAPI 3.1 document of the gateway, built from its routes, and the route that serves it without a key."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import orjson
+
 from holodeck import __version__
-from holodeck.gateway.api.route import Route
+from holodeck.gateway.api.route import Route, route
 from holodeck.gateway.http.error_codes import ERROR_CODES, ErrorCode, ErrorGroup, errors_of
 from holodeck.gateway.http.observation import PROBE_PATHS
-from holodeck.gateway.http.replies import EVENTS, JSON
+from holodeck.gateway.http.replies import EVENTS, JSON, Reply
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.openapi.schemas.body_schemas import build_body_schemas
 from holodeck.gateway.openapi.schemas.event_schemas import build_event_schemas
 from holodeck.gateway.openapi.schemas.input_schemas import item_schemas, part_schemas, tool_schemas
@@ -88,8 +91,8 @@ TAGS = {
 def build_document(routes: Iterable[Route]) -> dict[str, Any]:
     """Build the document of these routes."""
     paths: dict[str, dict[str, Any]] = {}
-    for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _build_operation(route)
+    for each in routes:
+        paths.setdefault(each.path, {})[each.method.lower()] = _build_operation(each)
     return {
         "openapi": "3.1.0",
         "info": {"title": "HoloDeck gateway", "version": __version__, "description": _INFO},
@@ -219,3 +222,29 @@ def _build_schemas() -> dict[str, Schema]:
 def _error_entry(error: ErrorCode) -> dict[str, Any]:
     entry = asdict(error)
     return {**{key: entry[key] for key in ("status", "code", "when", "advice")}, "type": error.kind}
+
+
+class DocumentEndpoint:
+    """Serves the document of a gateway's routes. It is built at the first request."""
+
+    def __init__(self, get_routes: Callable[[], Iterable[Route]]) -> None:
+        self._get_routes = get_routes
+        self._encoded: bytes | None = None
+
+    @route(
+        "GET",
+        "/openapi.json",
+        id="getDocument",
+        tag="Operation",
+        summary="Get this document",
+        description="It has no secrets, and is the same for every caller.",
+        reply={"type": "object"},
+        is_public=True,
+    )
+    async def get(self, request: Request) -> Reply:
+        if self._encoded is None:
+            # Schemas of the whole API: a gateway starts without them.
+            from holodeck.gateway.openapi.document import build_document
+
+            self._encoded = orjson.dumps(build_document(self._get_routes()))
+        return Reply(body=self._encoded)

@@ -28,9 +28,8 @@ import orjson
 
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
-from holodeck.gateway.continuation.pending_calls import NOTHING_PENDING, CallClaim, PendingCalls
+from holodeck.gateway.continuation.pending_calls import NOTHING_PENDING, CallClaim, PendingCalls, with_missing_outputs
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.request_servers import RequestServers
@@ -45,8 +44,15 @@ from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import STORE_RETRY_PAUSE
 from holodeck.models.events import RunResult
-from holodeck.models.items import Compaction, FunctionCall, FunctionCallOutput, Item, Usage, apply_compaction
-from holodeck.models.items_json import encode_items
+from holodeck.models.items import (
+    Compaction,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Usage,
+    apply_compaction,
+    encode_items,
+)
 from holodeck.storage.responses import StoredResponse
 from holodeck.storage.runs import UNFINISHED_STATUSES
 from holodeck.storage.store import ResponseStore

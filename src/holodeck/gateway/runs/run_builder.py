@@ -40,7 +40,7 @@ from holodeck.models.gateway import BuiltinTools
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice, find_unsupported
 from holodeck.providers.base import ModelProvider
-from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.calls import ArgumentChecker
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.protocol.peer import Peer
 from holodeck.tools.resource_reader import ResourceReader

@@ -14,8 +14,7 @@ import orjson
 from holodeck.gateway.sealing import Seal
 from holodeck.lib.ids import new_id
 from holodeck.lib.record import record
-from holodeck.models.items import Item, Message
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import Item, Message, decode_item, encode_item
 
 COMPACTION_PURPOSE = "compaction"
 SUMMARY_HEADING = "[Summary of the earlier conversation]"

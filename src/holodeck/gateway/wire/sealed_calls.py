@@ -16,10 +16,9 @@ import orjson
 from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.item_ids import stem_of
 from holodeck.gateway.wire.request.parsed_input import Input
-from holodeck.gateway.wire.response.event_encoder import WireItem
+from holodeck.gateway.wire.response.output_items import WireItem
 from holodeck.lib.ids import new_id
-from holodeck.models.items import FunctionCall, FunctionCallOutput
-from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, decode_item, encode_item
 
 # Key in the encrypted content of a reasoning item. Other keys are those of providers.
 _SEALED_CALL_KEY = "holodeck_call"

@@ -28,9 +28,17 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.escape import one_line
 from holodeck.lib.extras import install_hint
 from holodeck.lib.ids import new_id
-from holodeck.models.content import TextContent
 from holodeck.models.generation import LOCAL_FIELDS
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Usage, text_message
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    Part,
+    TextContent,
+    Usage,
+    text_message,
+)
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.providers.encoding import OptionEncoder, require_supported

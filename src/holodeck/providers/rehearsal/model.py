@@ -21,9 +21,21 @@ from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SHOWN_CHARS
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.generation import REHEARSAL_FIELDS
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Reasoning, Usage, text_message
+from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageContent,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    TextContent,
+    Usage,
+    text_message,
+)
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.providers.encoding import require_supported
 from holodeck.providers.rehearsal.arguments import FilledArguments, fill_arguments

@@ -1,7 +1,7 @@
 """Detection of damage in a SQLite file by a check of the whole file, and of a lost end of its write-ahead log.
 
 SQLite raises an error for a lost or changed page only where it cannot interpret the page. Otherwise a value may have
-other bytes, which its checksum tells (`checked_values`), or an index may miss a row, which then looks as if it had
+other bytes, which its checksum tells (`storage.jobs`), or an index may miss a row, which then looks as if it had
 never been written. Therefore a missing row is reported as missing only after a recent check of the file (`FileCheck`)
 that found no damage.
 

@@ -23,7 +23,16 @@ from holodeck.tools.executor import CHANGED, ResumePoint
 from holodeck.tools.mcp.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import Connection, ConnectionState
 from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
-from holodeck.tools.mcp.content import MCPToolResult, PromptResult, count_resource_bytes, limit_answer, prompt_of
+from holodeck.tools.mcp.content import (
+    CallRecord,
+    CallRequest,
+    MCPToolResult,
+    PromptResult,
+    ResultBuilder,
+    count_resource_bytes,
+    limit_answer,
+    prompt_of,
+)
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPPromptInfo, MCPToolInfo
 from holodeck.tools.mcp.errors import add_unknown_outcome
 from holodeck.tools.mcp.lock.drift import ServerLock, ToolDrift
@@ -41,7 +50,6 @@ from holodeck.tools.mcp.resource_discovery import (
     MCPResourceTemplateInfo,
 )
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
-from holodeck.tools.mcp.results import CallRecord, CallRequest, ResultBuilder
 from holodeck.tools.mcp.server_lists import ServerLists
 from holodeck.tools.mcp.task_calls import TaskCalls
 from holodeck.tools.mcp.tool_patterns import is_idempotent

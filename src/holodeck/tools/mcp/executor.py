@@ -16,8 +16,8 @@ from holodeck.lib import log
 from holodeck.lib.call_errors import TOOL_CHANGED
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError
 from holodeck.lib.record import record
-from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
+from holodeck.models.items import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import (
     CHANGED,
@@ -32,14 +32,13 @@ from holodeck.tools.executor import (
     ToolResult,
 )
 from holodeck.tools.mcp.call_limit import QUEUE_PHASE
-from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.content import NEVER_SENT, MCPToolResult
 from holodeck.tools.mcp.discovery import READ_RESOURCE_TOOL, MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.peer import ELICITATION_METHOD, Peer
 from holodeck.tools.mcp.protocol.server_requests import with_defaults
 from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
-from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import may_browse_resources, may_read_resources, needs_approval
 from holodeck.tools.resource_reader import ResourceEntry

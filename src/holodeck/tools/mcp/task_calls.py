@@ -18,13 +18,13 @@ from holodeck.lib.call_errors import OUTCOME_UNKNOWN
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPTimeoutError
 from holodeck.tools.executor import ResumePoint
 from holodeck.tools.mcp.connection.supervisor import Supervisor
+from holodeck.tools.mcp.content import CallRecord, CallRequest
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.pending_requests import MAX_EXTENDED_CALL
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.tasks import RemoteTask, TaskSupport, find_created_task
-from holodeck.tools.mcp.results import CallRecord, CallRequest
 from holodeck.tools.mcp.transports.base import Delivery
 
 # Seconds for which a server is asked to store a task: as long as a call may take, and as long again for its result.

@@ -27,7 +27,7 @@ from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.record import record
-from holodeck.models.content import (
+from holodeck.models.items import (
     AudioContent,
     BinaryContent,
     ContentBlock,
@@ -158,8 +158,7 @@ async def _run_call(
 ) -> MCPToolResult:
     """Have the call pass the rules of every call. To type it is to approve it. Raises `ConfigError`."""
     from holodeck.models.model_io import ToolSpec
-    from holodeck.tools.arguments import ArgumentChecker
-    from holodeck.tools.calls import CallPipeline
+    from holodeck.tools.calls import ArgumentChecker, CallPipeline
     from holodeck.tools.executor import CallRules, CallTarget, Refusal, ToolCall, ToolResult
     from holodeck.tools.mcp.tool_patterns import needs_approval
 

@@ -60,9 +60,18 @@ from holodeck.gateway.wire.request.tools import (
 )
 from holodeck.gateway.wire.request.validation import read_body, require_kind
 from holodeck.lib.record import record
-from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.generation import DEFAULT_OPTIONS, GenerationOptions
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning
+from holodeck.models.items import (
+    AudioContent,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Message,
+    Part,
+    Reasoning,
+    TextContent,
+)
 
 _TOOL_MODELS: Mapping[str, type[APIModel]] = {"function": ChatFunctionTool, "mcp": MCPTool}
 ChatPart = ChatTextPart | ChatImagePart | ChatAudioPart | ChatFilePart | ChatSentTextPart | ChatSentRefusalPart

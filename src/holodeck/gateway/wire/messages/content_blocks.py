@@ -45,8 +45,18 @@ from holodeck.gateway.wire.request.content_parts import mark_link
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.parsed_input import Input, plain_tool_name
 from holodeck.gateway.wire.request.validation import read_body, require_kind
-from holodeck.models.content import CacheMark, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
+from holodeck.models.items import (
+    CacheMark,
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    TextContent,
+)
 
 CACHE_FIELD = "cache_control"
 """The mark of a block for the prompt cache of the model's provider."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from holodeck.gateway.wire.response.hosted_calls import find_text, find_urls, parse_arguments
 from holodeck.lib.json.parse import parse_json
-from holodeck.models.content import describe_block
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Part
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Part, describe_block
 
 OWN_CONTENT = "text:"
 """Begins the `encrypted_content` of results of this gateway. Only Anthropic's servers can read that of theirs."""

@@ -17,7 +17,7 @@ from holodeck.gateway.api.models.tools import ActionToolModel, ComputerUsePrevie
 from holodeck.lib.json.schema import CompiledSchema, compile_schema
 from holodeck.lib.record import record
 from holodeck.models.model_io import ToolSpec
-from holodeck.tools.arguments import BadArgumentsError, parse_arguments
+from holodeck.tools.calls import BadArgumentsError, parse_arguments
 
 Schema = dict[str, Any]
 PATCH_OPERATIONS = ("create_file", "update_file", "delete_file")

@@ -44,9 +44,8 @@ from holodeck.gateway.wire.request.tools import (
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent
 from holodeck.models.generation import DEFAULT_OPTIONS, GenerationOptions, options_to_dict
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, TextContent
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
 
 SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")

@@ -17,8 +17,16 @@ from holodeck.gateway.api.models.parts import (
     SentRefusal,
 )
 from holodeck.gateway.wire.request.json_fields import refuse, refuse_missing
-from holodeck.models.content import AudioContent, BinaryContent, CacheMark, ImageContent, TextContent
-from holodeck.models.items import FileData, ImageLink, Part
+from holodeck.models.items import (
+    AudioContent,
+    BinaryContent,
+    CacheMark,
+    FileData,
+    ImageContent,
+    ImageLink,
+    Part,
+    TextContent,
+)
 
 WirePart = dict[str, Any]
 AUDIO_TYPES = {"wav": "audio/wav", "mp3": "audio/mpeg"}

@@ -32,8 +32,16 @@ from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, re
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.lib.call_errors import RESPONSE_ENDED_DURING
 from holodeck.lib.ids import new_id
-from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
+from holodeck.models.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    TextContent,
+)
 
 # Key of `Reasoning.opaque` for reasoning that the provider of the Responses dialect can read again.
 _RESPONSES_PROVIDER_KEY = "responses"

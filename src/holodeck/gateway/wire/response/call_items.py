@@ -19,15 +19,13 @@ from holodeck.gateway.wire.request.action_tools import ActionTool
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.content_parts import output_to_wire
 from holodeck.gateway.wire.request.tools import ClientToolAlias, arguments_to_text
-from holodeck.gateway.wire.response.event_encoder import WireItem
 from holodeck.gateway.wire.response.hosted_calls import OpenHostedCall
-from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, TextEvents
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, TextEvents, WireItem
 from holodeck.gateway.wire.sealed_calls import build_sealed_call
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
-from holodeck.models.content import TextContent, describe_block
 from holodeck.models.events import CallAdded, ToolFinished, ToolStarted
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, TextContent, describe_block
 
 # The internal error of JSON-RPC, for a failure that has no code of its own.
 _INTERNAL_ERROR = -32603

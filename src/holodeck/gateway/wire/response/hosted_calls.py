@@ -11,12 +11,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from holodeck.gateway.wire.item_ids import action_id_of
-from holodeck.gateway.wire.response.event_encoder import WireItem
-from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems
+from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, WireItem
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.record import record
-from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageContent, TextContent
 
 FILE_RESULTS = "file_search_call.results"
 WEB_SOURCES = "web_search_call.action.sources"

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.gateway.wire.client_kind import ClientKind
-from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
 from holodeck.gateway.wire.response.hosted_calls import emit_hosted_end, emit_hosted_start
-from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind
+from holodeck.gateway.wire.response.output_items import (
+    EventEncoder,
+    ItemEvents,
+    OutputItems,
+    PartEvents,
+    PartKind,
+    WireItem,
+)
 from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.gateway.wire.response.sent_events import SentEvents
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.wire.response.event_encoder import WireItem
+from holodeck.gateway.wire.response.output_items import WireItem
 
 _ITEM_ADDED = "response.output_item.added"
 _ITEM_DONE = "response.output_item.done"

@@ -15,8 +15,14 @@ from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.item_ids import derive_id
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
-from holodeck.gateway.wire.response.output_items import ItemEvents, OutputItems, PartEvents, PartKind
+from holodeck.gateway.wire.response.output_items import (
+    EventEncoder,
+    ItemEvents,
+    OutputItems,
+    PartEvents,
+    PartKind,
+    WireItem,
+)
 from holodeck.lib.ids import new_id
 from holodeck.models.generation import DEFAULT_OPTIONS
 from holodeck.models.items import Message, Reasoning

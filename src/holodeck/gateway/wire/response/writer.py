@@ -15,8 +15,7 @@ from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.response.call_items import CallItems, DeclaredServers, write_listing
-from holodeck.gateway.wire.response.event_encoder import EventEncoder
-from holodeck.gateway.wire.response.output_items import OutputItems
+from holodeck.gateway.wire.response.output_items import EventEncoder, OutputItems
 from holodeck.gateway.wire.response.resource import Ending, ResponseResource, ending_of
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.text_items import TextItems
