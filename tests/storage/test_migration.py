@@ -66,6 +66,13 @@ async def execute(folder: Path, url: str, script: str) -> None:
         await server.close()
 
 
+def read_columns(folder: Path) -> set[tuple[str, str, str]]:
+    """Return table, name and type of each column."""
+    columns = "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c"
+    with closing(sqlite3.connect(folder / "kept.db")) as connection:
+        return set(connection.execute(columns))
+
+
 @asynccontextmanager
 async def open_stores(folder: Path, url: str, version: str) -> AsyncIterator[list[ResponseStore]]:
     """Several gateways, which open a database of this version at once."""
@@ -112,6 +119,24 @@ async def test_a_database_of_any_version_is_read_and_extended(tmp_path: Path, ur
         assert await store.append_events("resp_lost", 2, [b'{"n":2}'])
         assert await store.read_cancel_requests() == ["resp_lost"]
         assert await other.find_orphans() == {}
+
+
+@pytest.mark.proves("D-28")
+@pytest.mark.parametrize("version", VERSIONS)
+@async_test(30)
+async def test_a_database_of_any_version_gets_the_tables_of_a_new_one(tmp_path: Path, version: str) -> None:
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    await execute(folders[0], "sqlite:///kept.db", (DATABASES / f"{version}.sqlite.sql").read_text())
+    for folder in folders:
+        store = open_store("sqlite:///kept.db", folder=folder)
+        try:
+            await store.check_health()
+        finally:
+            await store.close()
+    old, new = map(read_columns, folders)
+    assert old == new
 
 
 @pytest.mark.proves("D-28")

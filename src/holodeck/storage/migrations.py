@@ -97,15 +97,6 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE idempotency_keys (
             caller_id TEXT NOT NULL, key TEXT NOT NULL, digest BYTEA NOT NULL, response_id TEXT NOT NULL,
             created_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (caller_id, key))""",
-        # Keys of callers that are made over HTTP. `entry`: JSON; NULL: the key is revoked. See `caller_keys`.
-        """CREATE TABLE caller_keys (
-            name TEXT PRIMARY KEY, change_number BIGINT NOT NULL, made_at DOUBLE PRECISION NOT NULL,
-            made_by TEXT NOT NULL, changed_at DOUBLE PRECISION NOT NULL, entry BYTEA)""",
-        "CREATE INDEX caller_keys_by_change ON caller_keys (change_number)",
-        # One row: the number of the last change of a key.
-        "CREATE TABLE caller_key_changes (id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
-        # When callers were last seen.
-        "CREATE TABLE caller_uses (caller_id TEXT PRIMARY KEY, used_at DOUBLE PRECISION NOT NULL)",
         # The last line of each audit log, by the path of its file: a file whose end was cut off shows by it.
         "CREATE TABLE audit_ends (file TEXT PRIMARY KEY, seq BIGINT NOT NULL, hash TEXT NOT NULL)",
         # One row, which is written to find out whether anything can be.
@@ -116,6 +107,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # Tokens that were estimated, since the answer was cut before the provider told them.
         "ALTER TABLE usage_counts ADD COLUMN estimated_tokens BIGINT NOT NULL DEFAULT 0",
+        # Keys of callers that are made over HTTP. `entry`: JSON; NULL: the key is revoked. See `caller_keys`.
+        """CREATE TABLE caller_keys (
+            name TEXT PRIMARY KEY, change_number BIGINT NOT NULL, made_at DOUBLE PRECISION NOT NULL,
+            made_by TEXT NOT NULL, changed_at DOUBLE PRECISION NOT NULL, entry BYTEA)""",
+        "CREATE INDEX caller_keys_by_change ON caller_keys (change_number)",
+        # One row: the number of the last change of a key.
+        "CREATE TABLE caller_key_changes (id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
+        # When callers were last seen.
+        "CREATE TABLE caller_uses (caller_id TEXT PRIMARY KEY, used_at DOUBLE PRECISION NOT NULL)",
     ),
 )
 
