@@ -45,10 +45,7 @@ from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequest
 from holodeck.tools.mcp.protocol.session import Session, Spawn
 from holodeck.tools.mcp.protocol.tasks import RemoteTask, TaskSupport
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
-from holodeck.tools.mcp.resource_discovery import (
-    MCPResourceInfo,
-    MCPResourceTemplateInfo,
-)
+from holodeck.tools.mcp.resource_discovery import MCPResourceInfo, MCPResourceTemplateInfo
 from holodeck.tools.mcp.resource_subscriptions import OnUpdate, ResourceSubscription, ResourceSubscriptions
 from holodeck.tools.mcp.server_lists import ServerLists
 from holodeck.tools.mcp.task_calls import TaskCalls
@@ -154,8 +151,7 @@ class MCPClient:
     @property
     def has_resources(self) -> bool:
         """True when the server declares resources; False before the first connection."""
-        terms = self._supervisor.terms
-        return terms is not None and terms.has_capability("resources")
+        return (terms := self._supervisor.terms) is not None and terms.has_capability("resources")
 
     @property
     def unmatched_patterns(self) -> Sequence[str]:
@@ -484,8 +480,7 @@ class MCPClient:
                 # The schema of the tool, which names the headers, has changed since it was listed.
                 await self._lists.tools.refresh(session)
             except MCPConnectionError as error:
-                if isinstance(error, MCPTimeoutError):
-                    self._supervisor.record_timeout(connection, began)
+                self._supervisor.record_failure(connection, error, began)
                 if is_last or not self._can_retry(connection, info, error, delivery):
                     raise (add_unknown_outcome(error) if delivery.may_have_been_sent else error) from error
                 log.info("mcp.repeated", server=self.config.name, tool=info.name, cause=error)
@@ -514,8 +509,7 @@ class MCPClient:
                         "resources/read", {"uri": uri}, seconds=seconds, delivery=delivery, peer=peer
                     )
                 except MCPConnectionError as error:
-                    if isinstance(error, MCPTimeoutError):
-                        self._supervisor.record_timeout(connection, began)
+                    self._supervisor.record_failure(connection, error, began)
                     if is_last or not self._can_retry(connection, READ_RESOURCE_TOOL, error, delivery):
                         raise
                     is_last = True

@@ -15,7 +15,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
-from holodeck.lib.errors import MCPConnectionError, MCPError, MCPTimeoutError
+from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.tools.executor import ResumePoint
 from holodeck.tools.mcp.connection.supervisor import Supervisor
 from holodeck.tools.mcp.content import CallRecord, CallRequest
@@ -111,8 +111,8 @@ class TaskCalls:
                 connection = connection or await self._supervisor.get_connection()
                 result = await task.wait_result(connection.session, seconds=seconds, reserved=record.reserved)
             except MCPConnectionError as error:
-                if isinstance(error, MCPTimeoutError) and connection is not None:
-                    self._supervisor.record_timeout(connection, began)
+                if connection is not None:
+                    self._supervisor.record_failure(connection, error, began)
                 now = loop.time()
                 # If no request was sent, the silence begins now.
                 task.silent_since = now if task.silent_since is None else task.silent_since

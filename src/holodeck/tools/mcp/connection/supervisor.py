@@ -16,7 +16,7 @@ from collections.abc import Callable
 from holodeck.lib import log
 from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.call_errors import OUTCOME_UNKNOWN
-from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPTimeoutError
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.tool import MCPTool
@@ -230,12 +230,14 @@ class Supervisor:
         """Record an answered call: the server works."""
         self._timeouts = self._restart_policy.failures = 0
 
-    def record_timeout(self, connection: Connection, started_at: float) -> None:
-        """Record a call without an answer. A server that sent nothing since `started_at` may hang.
+    def record_failure(self, connection: Connection, error: MCPConnectionError, started_at: float) -> None:
+        """Record a call without an answer. After a timeout, a server that sent nothing since `started_at` may hang.
 
         Its connection is ended if it stopped in the middle of a message, or after several such calls if it does not
         answer the liveness check.
         """
+        if not isinstance(error, MCPTimeoutError):
+            return
         transport = connection.session.transport
         # The bytes of a large message come all the time: half of the call's time without any means that it stopped.
         halfway = (started_at + asyncio.get_running_loop().time()) / 2
