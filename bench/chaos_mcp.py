@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.processes import is_alive
+from bench.processes import wait_ended
 from bench.table import print_table
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
@@ -32,8 +32,8 @@ STDIO_KILLS = 1_000
 HTTP_KILLS = 200
 IN_FLIGHT = 4  # calls that die together
 SIDE_BY_SIDE = 4  # servers over stdio
-HUNG_AFTER = 20.0  # the call itself would take ten minutes
-BACK_WITHIN = 30.0  # a process has to start, on a machine that is busy with many others that start
+HUNG_AFTER = 45.0  # the call itself would take ten minutes, and its time limit is a minute
+BACK_WITHIN = 60.0  # a process has to start, on a machine that is busy with many others that start
 ALL_WITHIN = 540.0
 OFTEN = StartLimits(starts=1_000_000)
 SLOW = {"seconds": 600, "steps": 1}
@@ -51,6 +51,8 @@ class Tally:
     next_call_worked: int = 0
     next_call_failed: int = 0
     pids: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    """The processes that still run at the end."""
     failed_after: list[float] = field(default_factory=list)
     recovered_after: list[float] = field(default_factory=list)
     causes: Counter[str] = field(default_factory=Counter)
@@ -65,9 +67,6 @@ class Tally:
             text = str(result.error)
             self.unnamed += f"'{server}'" not in text
             self.causes[text.partition(": ")[2].partition("\n")[0].split(" (")[0][:60]] += 1
-
-    def living_pids(self) -> list[int]:
-        return [pid for pid in self.pids if is_alive(pid)]
 
 
 async def main() -> int:
@@ -85,11 +84,12 @@ async def main() -> int:
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    await asyncio.sleep(0.5)  # for the last process to end
+    for each in tallies.values():
+        each.left = await wait_ended(each.pids)
     tasks = len(asyncio.all_tasks()) - before
     _show(tallies, time.monotonic() - began, tasks)
     broken = tasks + sum(
-        each.hung + each.unnamed + each.succeeded_although_killed + each.next_call_failed + len(each.living_pids())
+        each.hung + each.unnamed + each.succeeded_although_killed + each.next_call_failed + len(each.left)
         for each in tallies.values()
     )
     return 1 if broken else 0
@@ -224,7 +224,7 @@ def _show(tallies: dict[str, Tally], seconds: float, tasks: int) -> None:
             str(each.hung),
             str(each.unnamed),
             f"{each.next_call_worked} of {each.kills}",
-            f"{len(each.living_pids())} of {len(each.pids)}",
+            f"{len(each.left)} of {len(each.pids)}",
             f"{max(each.failed_after, default=0) * 1000:.0f} ms",
             f"{max(each.recovered_after, default=0) * 1000:.0f} ms",
         ]

@@ -150,6 +150,9 @@ async def connect_sdk(url: str, mode: Literal["legacy", "auto"]) -> AsyncIterato
     from mcp import Client as OfficialClient
 
     async with OfficialClient(url, mode=mode) as client:
+        # It lists the tools after the first result of one that it does not know, and fails the call if it cannot: a
+        # gateway that was terminated meanwhile has answered the call, and refuses the list.
+        await client.list_tools()
         yield SdkClient(client)
 
 

@@ -84,7 +84,7 @@ class Chaos:
                 group.create_task(self._make_faults())
             finals = {job: await self._wait_ended(response_id) for job, response_id in self.response_ids.items()}
             streams = {job: await self._read_stream(response_id, -1) for job, response_id in self.response_ids.items()}
-            await asyncio.sleep(1.0)  # for jobs whose request got no answer
+            await self._wait_all_ended()
         return finals, streams
 
     async def _make_faults(self) -> None:
@@ -165,6 +165,19 @@ class Chaos:
             except (aiohttp.ClientError, OSError):
                 pass
             await asyncio.sleep(0.1)
+
+    async def _wait_all_ended(self) -> None:
+        """Wait also for the jobs whose request got no answer: they are done all the same."""
+        deadline = time.monotonic() + FINISHED_WITHIN
+        statuses = ["in_progress", "queued"]  # the last first: a run that is not queued any more is in progress
+        while statuses and time.monotonic() < deadline:
+            path = f"/v1/runs?status={statuses[-1]}&limit=1"
+            async with self._session.get(await self._pick_url() + path) as answer:
+                answer.raise_for_status()
+                if (await answer.json())["data"]:
+                    await asyncio.sleep(0.1)
+                else:
+                    statuses.pop()
 
     async def _pick_url(self) -> str:
         """Any gateway that answers, as a load balancer picks one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _STOP_SECONDS = 60
+_ENDED_SECONDS = 30.0  # for processes that were killed, on a busy machine
 _CPU_CLOCK_OF_PROCESS = 2
 
 
@@ -48,6 +50,14 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in ("Z", "X")
+
+
+async def wait_ended(pids: Collection[int]) -> set[int]:
+    """Wait until none of these processes runs, and return those that still do after half a minute."""
+    deadline = time.monotonic() + _ENDED_SECONDS
+    while (left := {pid for pid in pids if is_alive(pid)}) and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    return left
 
 
 def count_open_files(pid: int) -> int:
