@@ -16,7 +16,7 @@ from typing import Any
 from holodeck.mcp_server.context import RequestContext, Send, select_capabilities
 from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
-from holodeck.mcp_server.methods import CAPABILITIES, Methods, Result
+from holodeck.mcp_server.methods import CAPABILITIES, MAX_SUBSCRIPTIONS, Methods, Result
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, build_cancellation
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
@@ -26,8 +26,6 @@ from holodeck.tools.mcp.resource_subscriptions import ResourceSubscription
 
 # The lowest level of log messages for a client that has not chosen one.
 DEFAULT_LOG_LEVEL = "info"
-# Resources that one session may watch.
-MAX_SUBSCRIPTIONS = 1_000
 
 
 class LegacySession:
@@ -125,7 +123,10 @@ class LegacySession:
         if uri not in self._subscriptions:
             if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
                 raise invalid_params(f"This session has {MAX_SUBSCRIPTIONS} subscriptions: end some first")
-            self._subscriptions[uri] = await self._methods.subscribe(uri, self.view, self._send_update)
+            subscription = await self._methods.subscribe(uri, self.view, self._send_update)
+            if self._subscriptions.setdefault(uri, subscription) is not subscription:
+                # The same request, at the same time, has subscribed before.
+                await subscription.close()
         return {}
 
     async def _unsubscribe(self, params: Params) -> Result:

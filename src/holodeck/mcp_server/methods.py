@@ -64,6 +64,8 @@ META_MISSING = "dev.holodeck/missing_servers"
 MAX_QUOTED_CHARS = 500
 # Entries of one page of a list: more than most clients ever see, and few enough for one message.
 PAGE_SIZE = 1_000
+# Resources that one session, or one request that listens, may watch.
+MAX_SUBSCRIPTIONS = 1_000
 
 CAPABILITIES: Mapping[str, Any] = {
     "tools": {"listChanged": True},

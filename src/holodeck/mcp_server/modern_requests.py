@@ -24,7 +24,7 @@ from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.context import Ask, RequestContext, Send
 from holodeck.mcp_server.errors import RPCError, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
-from holodeck.mcp_server.methods import CAPABILITIES, META_MISSING, Methods, Result
+from holodeck.mcp_server.methods import CAPABILITIES, MAX_SUBSCRIPTIONS, META_MISSING, Methods, Result
 from holodeck.mcp_server.view import View
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, UNSUPPORTED_VERSION, Message, RequestId, encode
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
@@ -272,7 +272,10 @@ class ModernRequests:
         wanted = mapping(params.get("notifications"))
         areas = [area for area in _AREAS if wanted.get(f"{area}ListChanged") is True]
         uris = wanted.get("resourceSubscriptions")
-        watched = [uri for uri in uris if isinstance(uri, str)] if isinstance(uris, list) else []
+        # Each once: an update is told once, however often a client names the resource.
+        watched = list(dict.fromkeys(uri for uri in uris if isinstance(uri, str))) if isinstance(uris, list) else []
+        if len(watched) > MAX_SUBSCRIPTIONS:
+            raise invalid_params(f"'resourceSubscriptions' must have at most {MAX_SUBSCRIPTIONS} resources")
         meta = {_SUBSCRIPTION_ID: request_id}
 
         def notify(method: str, **fields: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from gateway.running_gateway import run_gateway
 
 from holodeck.gateway.mcp_endpoint.endpoint import MAX_BATCH
 from holodeck.lib.limits import MIB
+from holodeck.mcp_server.methods import MAX_SUBSCRIPTIONS
 from holodeck.testing import FaultyMCPServer
 
 
@@ -294,3 +296,34 @@ async def test_what_a_client_sends_is_kept_after_its_request_only_within_the_bud
             kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert kept < 4 * len(long), "a session keeps of the capabilities of its client only what it uses"
+
+
+@pytest.mark.proves("D-38")
+@async_test
+async def test_a_resource_is_watched_once_however_often_a_client_names_it(tmp_path: Path) -> None:
+    uri = "test://notes.txt"
+    async with FaultyMCPServer() as server:
+        entry = {"name": "all", "transport": "http", "url": server.url, "protocol": "legacy"}
+        async with (
+            run_gateway(tmp_path, mcp_servers=[entry]) as gateway,
+            raw_client(gateway) as client,
+            raw_client(gateway, version="2026-07-28") as modern,
+        ):
+            too_many = [f"test://{number}" for number in range(MAX_SUBSCRIPTIONS + 1)]
+            refused = await modern.request_modern("subscriptions/listen", _watching(too_many))
+            assert f"at most {MAX_SUBSCRIPTIONS} resources" in refused["message"]
+            listen, headers = build_modern_request("subscriptions/listen", _watching([uri] * 10_000))
+            async with modern.post(listen, **headers) as reply:
+                lines = (line async for line in reply.content if line.startswith(b"data: "))
+                assert (await anext(lines)).count(uri.encode()) == 1
+                await server.received("resources/subscribe")
+            await server.received("resources/unsubscribe")
+            await client.initialize()
+            watch = build_request("resources/subscribe", {"uri": uri})
+            await asyncio.gather(client.send(watch), client.send({**watch, "id": 2}))
+            await client.request("resources/unsubscribe", {"uri": uri})
+            await server.received("resources/unsubscribe", count=2)
+
+
+def _watching(uris: list[str]) -> dict[str, Any]:
+    return {"notifications": {"resourceSubscriptions": uris}}

@@ -68,7 +68,7 @@ class _Watch:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self.listeners: list[ResourceSubscription] = []
+        self.listeners: dict[ResourceSubscription, None] = {}  # in their order
         self.task: asyncio.Task[None] | None = None
         self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the server has accepted the subscription for the first time, or has refused it."""
@@ -110,7 +110,7 @@ class ResourceSubscriptions:
             watch = self._watches[uri] = _Watch(uri)
             self._start(watch)
         subscription = ResourceSubscription(uri, listener, self._remove)
-        watch.listeners.append(subscription)
+        watch.listeners[subscription] = None
         try:
             await asyncio.shield(watch.confirmed)
         except BaseException:
@@ -241,7 +241,7 @@ class ResourceSubscriptions:
         watch = self._find_watch(subscription)
         if watch is None:
             return
-        watch.listeners.remove(subscription)
+        del watch.listeners[subscription]
         if watch.listeners:
             return
         del self._watches[watch.uri]
