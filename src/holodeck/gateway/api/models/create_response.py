@@ -255,6 +255,9 @@ REPEATED_MEMBERS = (
     *("safety_identifier", "prompt_cache_key"),
 )
 """Members of every response that repeat its request, in their order."""
+_BUILT_MEMBERS = {"model", "tools", "tool_choice", "text", "reasoning", "metadata"}
+PLAIN_MEMBERS = tuple(each for each in REPEATED_MEMBERS if each in CreateResponse.model_fields.keys() - _BUILT_MEMBERS)
+"""Those of them that have the value of the field in the request, and are no options."""
 RESPONSE_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(REPEATED_MEMBERS),
     **{option.repeated_as: option.default for option in OPTIONS if option.repeated_as in REPEATED_MEMBERS},

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import get_args
 
-from holodeck.gateway.api.models.create_response import REPEATED_MEMBERS
+from holodeck.gateway.api.models.create_response import (
+    PLAIN_MEMBERS,
+    REPEATED_MEMBERS,
+    RESPONSE_DEFAULTS,
+    CreateResponse,
+)
 from holodeck.gateway.api.models.input_items import ItemStatus
 from holodeck.gateway.http.error_codes import ERROR_CODES
 from holodeck.gateway.openapi.schemas.action_schemas import ACTION_OUTPUT_TYPES, action_output_schemas
@@ -20,6 +25,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     counts_schema,
     inner_option_schemas,
     integer,
+    list_field_schemas,
     mapping,
     nullable,
     number,
@@ -41,6 +47,7 @@ INCOMPLETE_REASONS = ("max_output_tokens", "content_filter", "max_turns", BUDGET
 BUDGET_DETAILS = record_of(
     {"reason": constant(BUDGET_EXCEEDED)}, "Only where the caller's budget was spent after tools had run."
 )
+_KINDS = ("type", "enum")
 _TIME = integer("Seconds since 1970.")
 _NULLABLE_TEXT = nullable(string())
 _OUTPUT_ITEM_TYPES = {
@@ -97,17 +104,12 @@ def _response_schema() -> Schema:
     error = record_of({"code": choice((*ERROR_TYPES, "server_error")), "message": string()})
     repeated: dict[str, Schema] = {
         **{option.repeated_as: _repeated_schema(option) for option in OPTIONS if option.repeated_as is not None},
+        **_plain_schemas(),
         "model": string(),
-        "previous_response_id": _NULLABLE_TEXT,
-        "instructions": _NULLABLE_TEXT,
         "tools": array(mapping(), "As the request had them, without credentials."),
         "tool_choice": any_of(string(), mapping()),
-        "truncation": choice(("auto", "disabled")),
         "text": text,
         "reasoning": reasoning,
-        "max_tool_calls": nullable(integer()),
-        "store": boolean(),
-        "background": boolean(),
         "metadata": METADATA,
         "conversation": record_of({"id": string()}),
     }
@@ -131,6 +133,16 @@ def _response_schema() -> Schema:
         "A response. Fields that the request did not have are at their defaults.",
         optional=optional,
     )
+
+
+def _plain_schemas() -> dict[str, Schema]:
+    """Build the schemas of the members that have the value of a field of the request."""
+    declared = list_field_schemas(CreateResponse)
+    schemas = {}
+    for name in PLAIN_MEMBERS:
+        values: Schema = {key: declared[name][key] for key in _KINDS if key in declared[name]}
+        schemas[name] = nullable(values) if RESPONSE_DEFAULTS[name] is None else values
+    return schemas
 
 
 def _repeated_schema(option: Option) -> Schema:

@@ -7,9 +7,10 @@ known yet.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
-from holodeck.gateway.api.models.create_response import RESPONSE_DEFAULTS
+from holodeck.gateway.api.models.create_response import PLAIN_MEMBERS, RESPONSE_DEFAULTS
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.lib.errors import ANSWER_MISFIT, BUDGET_EXCEEDED
@@ -21,6 +22,7 @@ from holodeck.models.items import Usage
 _REPEATED = tuple(
     (option.name, option.repeated_as, option.neutral) for option in OPTIONS if option.repeated_as is not None
 )
+_plain_values_of = attrgetter(*PLAIN_MEMBERS)
 ERROR_TYPES = {
     # The client has to change its request: repeating it would fail again.
     "context_length_exceeded": "invalid_request",
@@ -75,15 +77,10 @@ class ResponseResource:
         self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
         self._tail: dict[str, Any] = {
             **RESPONSE_DEFAULTS,
+            **dict(zip(PLAIN_MEMBERS, _plain_values_of(request), strict=True)),
             "model": model,
-            "previous_response_id": request.previous_response_id,
-            "instructions": request.instructions,
             "tools": list(request.tools.echo),
             "tool_choice": request.tool_choice.echo,
-            "truncation": request.truncation,
-            "max_tool_calls": request.max_tool_calls,
-            "store": request.store,
-            "background": request.background,
             "metadata": dict(request.metadata),
         }
         if request.conversation_id is not None:
