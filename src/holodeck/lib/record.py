@@ -77,15 +77,16 @@ def _hash_values(self: Any) -> int:
 
 @cache
 def _compared_values(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return _build_getter([each.name for each in fields(kind) if each.compare])
+    return build_getter([each.name for each in fields(kind) if each.compare])
 
 
 @cache
 def _hashed_values(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    return _build_getter([each.name for each in fields(kind) if (each.compare if each.hash is None else each.hash)])
+    return build_getter([each.name for each in fields(kind) if (each.compare if each.hash is None else each.hash)])
 
 
-def _build_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+def build_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Build a function that returns these attributes of an object as a tuple."""
     if len(names) > 1:
         return attrgetter(*names)
     return lambda value: tuple([getattr(value, name) for name in names])

@@ -79,6 +79,8 @@ class Option:
     """Values that any API fulfils, since they mean what it does anyway."""
     values_in: Mapping[ModelAPI, Mapping[str, str]] = field(default_factory=dict)
     """The words of an API that has only some of its values, by these values."""
+    sent_values: Mapping[ModelAPI, Mapping[Any, Any]] = field(default_factory=dict)
+    """What an API is sent for a value, where that is not the value: nothing for one that is not here."""
     is_zero_left_out: bool = False
     """Whether APIs of models are asked for zero by leaving it out."""
     is_with_tools: bool = False
@@ -123,6 +125,7 @@ class GenerationOptions:
         about="False: the model calls one tool at a time.",
         example=False,
         sent_as={**_EVERYWHERE, "anthropic": "tool_choice.disable_parallel_tool_use"},
+        sent_values={"chat": {False: False}, "ollama": {False: False}, "anthropic": {False: True}},
         is_with_tools=True,
         repeated_as="parallel_tool_calls",
         default=True,

@@ -36,6 +36,7 @@ from holodeck.models.model_io import (
     ModelRequest,
     ReasoningDelta,
     TextDelta,
+    ToolChoice,
     ToolSpec,
 )
 from holodeck.providers.answer_decoder import AnswerDecoder, arguments_object, arguments_text
@@ -80,6 +81,8 @@ _OPTIONS = OptionEncoder(
 
 Block = dict[str, Any]
 
+_NO_CALLS: Block = {"type": "none"}
+
 
 def build_anthropic_body(
     request: ModelRequest, *, model: str, cache: CacheMode = "auto", has_system_role: bool = True
@@ -111,7 +114,9 @@ def build_anthropic_body(
     tools = select_tools(request)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
-        body["tool_choice"] = _choice(request)
+        body["tool_choice"] = _choice(request.tool_choice)
+        if body["tool_choice"] != _NO_CALLS:
+            _OPTIONS.write(request, body, with_tools=True)
     if request.extra_body:
         body.update(request.extra_body)
     if cache != "off" and not has_marks(body):
@@ -167,15 +172,12 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {**entry, **_mark(tool.cache_mark)}
 
 
-def _choice(request: ModelRequest) -> dict[str, Any]:
-    choice = request.tool_choice
+def _choice(choice: ToolChoice) -> dict[str, Any]:
     if choice.name is not None:
-        entry: dict[str, Any] = {"type": "tool", "name": choice.name}
-    elif choice.mode == "none" or choice.allowed == ():
-        return {"type": "none"}
-    else:
-        entry = {"type": "any" if choice.mode == "required" else "auto"}
-    return entry if request.parallel_tool_calls else {**entry, "disable_parallel_tool_use": True}
+        return {"type": "tool", "name": choice.name}
+    if choice.mode == "none" or choice.allowed == ():
+        return _NO_CALLS
+    return {"type": "any" if choice.mode == "required" else "auto"}
 
 
 def _messages(items: list[Item]) -> tuple[list[dict[str, Any]], list[Block]]:

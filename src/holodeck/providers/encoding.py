@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.record import record
+from holodeck.lib.record import build_getter, record
 from holodeck.models.generation import OPTIONS, APIFields, ModelAPI, Option
 from holodeck.models.items import (
     AudioContent,
@@ -119,6 +118,10 @@ def require_supported(request: ModelRequest, api: APIFields, provider: str) -> N
         raise ModelError(message, provider=provider, status=400, code="unsupported_parameter")
 
 
+_Target = tuple[str, str, Callable[[Any], Any] | None]
+"""A member of a body, the key in that, and what returns the value to send."""
+
+
 class OptionEncoder:
     """Writes the options of requests into bodies for one API, under the names that the table of options has for it.
 
@@ -132,19 +135,24 @@ class OptionEncoder:
         converted: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
         renamed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        sent = [option for option in OPTIONS if api in option.sent_as and not option.is_with_tools]
-        self._values_of = attrgetter(*(option.name for option in sent))
-        self._targets = tuple(
-            (
-                *renamed.get(option.name, option.sent_as[api]).partition(".")[::2],
-                converted.get(option.name) or _find_conversion(option, api),
+        def describe(sent: list[Option]) -> tuple[Callable[[ModelRequest], tuple[Any, ...]], tuple[_Target, ...]]:
+            targets = (
+                (
+                    *renamed.get(option.name, option.sent_as[api]).partition(".")[::2],
+                    converted.get(option.name) or _find_conversion(option, api),
+                )
+                for option in sent
             )
-            for option in sent
-        )
+            return build_getter([option.name for option in sent]), tuple(targets)
 
-    def write(self, request: ModelRequest, body: dict[str, Any]) -> None:
-        """Add the options that are set."""
-        for value, (member, key, convert) in zip(self._values_of(request), self._targets, strict=True):
+        sent = [option for option in OPTIONS if api in option.sent_as]
+        self._others = describe([option for option in sent if not option.is_with_tools])
+        self._with_tools = describe([option for option in sent if option.is_with_tools])
+
+    def write(self, request: ModelRequest, body: dict[str, Any], *, with_tools: bool = False) -> None:
+        """Add the options that are set: those that are sent only beside tools, or all others."""
+        values_of, targets = self._with_tools if with_tools else self._others
+        for value, (member, key, convert) in zip(values_of(request), targets, strict=True):
             if value is None or value == ():
                 continue
             sent = value if convert is None else convert(value)
@@ -157,6 +165,8 @@ class OptionEncoder:
 def _find_conversion(option: Option, api: ModelAPI) -> Callable[[Any], Any] | None:
     if api in option.values_in:
         return option.values_in[api].get
+    if api in option.sent_values:
+        return option.sent_values[api].get
     if option.is_zero_left_out:
         return lambda value: value or None
     return list if option.values.kind == "text_or_texts" else None

@@ -106,8 +106,7 @@ def build_chat_body(
         choice = _encode_tool_choice(request.tool_choice)
         if choice is not None:
             body["tool_choice"] = choice
-        if not request.parallel_tool_calls:
-            body["parallel_tool_calls"] = False
+        options.write(request, body, with_tools=True)
     if request.extra_body:
         body.update(request.extra_body)
     return body

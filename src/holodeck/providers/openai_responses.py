@@ -93,7 +93,7 @@ def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: 
     if request.tools:
         body["tools"] = [_encode_tool(tool) for tool in request.tools]
         body["tool_choice"] = _encode_tool_choice(request.tool_choice)
-        body["parallel_tool_calls"] = request.parallel_tool_calls
+        _OPTIONS.write(request, body, with_tools=True)
     if request.extra_body:
         body.update(request.extra_body)
     return body
