@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holodeck.gateway.api.models.create_message import ONE_TIER
 from holodeck.gateway.api.models.create_response import RESPONSE_DEFAULTS
+from holodeck.models.generation import TIER
 
 _CREATED_AT = 1794886350
 _ANSWER = (
@@ -88,7 +90,7 @@ CHAT_COMPLETION = {
     "id": "chatcmpl_3503467da23a1a67d36a465ca52f9f77",
     "created": _CREATED_AT,
     "model": "demo",
-    "service_tier": "default",
+    TIER: RESPONSE_DEFAULTS[TIER],
     "system_fingerprint": None,
     "object": "chat.completion",
     "choices": [
@@ -137,7 +139,7 @@ MESSAGE = {
         "cache_read_input_tokens": 0,
         "output_tokens": 21,
         "output_tokens_details": {"thinking_tokens": 0},
-        "service_tier": "standard",
+        **ONE_TIER,
     },
 }
 MESSAGE_TOKENS = {"input_tokens": 6}

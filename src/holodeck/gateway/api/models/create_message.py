@@ -309,3 +309,7 @@ class CreateMessage(APIModel):
     fallback_credit_token: None = declare_field(refused_row("fallback_credit_token", "x", NOT_SUPPORTED))
     user_profile_id: None = declare_field(refused_row("user_profile_id", "x", NOT_SUPPORTED))
     workspace_id: None = declare_field(refused_row("workspace_id", "x", NOT_SUPPORTED))
+
+
+ONE_TIER = {"service_tier": "standard"}
+"""The tier that the usage of every message has."""

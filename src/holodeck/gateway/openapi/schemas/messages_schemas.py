@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holodeck.gateway.api.model import APIModel
 from holodeck.gateway.api.models.create_message import (
+    ONE_TIER,
     CreateMessage,
     EnabledThinking,
     FreeToolChoice,
@@ -46,7 +47,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
-from holodeck.gateway.wire.messages.response import ONE_TIER, STOP_REASONS
+from holodeck.gateway.wire.messages.response import STOP_REASONS
 from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
+from holodeck.gateway.api.models.create_message import ONE_TIER
 from holodeck.gateway.api.models.message_blocks import WEB_TOOLS
 from holodeck.gateway.wire.messages.errors import error_to_json, status_of
 from holodeck.gateway.wire.messages.request import MessagesRequest
@@ -37,8 +38,6 @@ from holodeck.models.events import (
 )
 from holodeck.models.items import FunctionCall, Message, Reasoning, Usage
 
-ONE_TIER = {"service_tier": "standard"}
-"""The tier that the usage of every message has."""
 STOP_REASONS = ("end_turn", "max_tokens", "tool_use", "refusal")
 _DELTA_FIELDS = {
     "text": ("text_delta", "text"),
