@@ -162,12 +162,15 @@ async def test_code_urls_and_tables_are_shown_as_they_can_be_copied(project: Age
     url = "https://example.com/" + "path/" * 30
     code = "x = '" + "word " * 40 + "'"
     table = f"| name | url |\n|---|---|\n| one | {url} |\n"
-    async with serve_scripted(say(f"See {url} now.\n\n- Do:\n\n  ```python\n  {code}\n  ```\n\n{table}")) as model:
+    fitting = "https://example.com/" + "x" * 40
+    second = f"| name | where | notes |\n|---|---|---|\n| two | {fitting} | {'these words need two lines ' * 3}|\n"
+    answer = f"See {url} now.\n\n- Do:\n\n  ```python\n  {code}\n  ```\n\n{table}\n{second}"
+    async with serve_scripted(say(answer)) as model:
         project.write(model)
         async with chatting(project) as terminal:
             terminal.type_text("Go" + ENTER)
             await terminal.wait_for("completed:")
-        for words in (f"See {url} now.", code, f"url: {url}"):
+        for words in (f"See {url} now.", code, f"url: {url}", f" two   {fitting} "):
             assert words in terminal.text
 
 

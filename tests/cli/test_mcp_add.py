@@ -176,6 +176,27 @@ async def test_a_program_of_ones_own_is_allowed_by_one_answer_and_added(
     assert "description" not in checked.stderr, "the server's own is used"
 
 
+@pytest.mark.parametrize(
+    ("args", "names"),
+    [
+        (["--yes", "--", "python", "server.py"], ["files", "server"]),
+        (["--", "npx", "-y", "@modelcontextprotocol/server-memory@1.2.3"], ["files", "memory"]),
+        (["--", "npx", "-y", "@modelcontextprotocol/server-filesystem"], ["files", "filesystem"]),
+        (["--", "uvx", "mcp-files"], ["files", "files-2"]),
+        (["--", "npx", "-y", "tool", "--", "-x"], ["files", "tool"]),
+        (["--url", "https://mcp.example.com/mcp"], ["files", "example"]),
+        (["https://127.0.0.1:8080/mcp"], ["files", "server_127_0_0_1"]),
+    ],
+)
+def test_a_server_without_a_name_gets_that_of_its_program_or_host(
+    folder: Path, args: list[str], names: list[str]
+) -> None:
+    done = mcp(folder, "add", *args)
+    assert done.returncode == 0, done.stderr
+    assert [each["name"] for each in read_tools(folder)] == names
+    assert read_tools(folder)[1].get("args", args[-1:])[-1] == args[-1]
+
+
 def test_what_was_typed_for_a_trusted_file_is_not_asked_about_again(folder: Path) -> None:
     home = {"HOME": str(folder.parent), "HOLODECK_TRUST": ""}
     (folder / "server.py").write_text("raise SystemExit('started')\n")
@@ -220,6 +241,8 @@ def test_an_error_that_was_there_before_does_not_refuse_an_addition(folder: Path
         (["x", "--header", "A: b", "--", "npx", "x"], "are for --url"),
         (["x", "--url", "mcp.example.com"], "needs a URL"),
         (["x"], "which server is it?"),
+        ([], "Which server?"),
+        (["npx", "-y", "package"], "Write -- before the command"),
     ],
 )
 def test_wrong_usage_says_what_is_right(folder: Path, args: list[str], message: str) -> None:

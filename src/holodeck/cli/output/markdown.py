@@ -23,6 +23,7 @@ from rich.markdown import (
 )
 from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 
 # Characters of a block in progress that are rendered as Markdown at each redraw; a longer one is shown as plain text.
@@ -130,11 +131,32 @@ class _Paragraph(Paragraph):
             yield from super().__rich_console__(console, options)
 
 
+def _share_room(table: Table, room: int) -> None:
+    """Fix the widths of the columns, where lines have to be broken: each column has room for its longest word.
+
+    Rich takes what is missing from the widest column, also if that has one word. `room`: the cells that are left once
+    each column is as wide as its longest word.
+    """
+    words, wanted = [], []
+    for column in table.columns:
+        texts = [cell.plain for cell in (column.header, *column.cells) if isinstance(cell, Text)]
+        words.append(max((cell_len(word) for text in texts for word in text.split()), default=0))
+        wanted.append(max(map(cell_len, texts), default=0) - words[-1])
+    if sum(wanted) > room:
+        for column, word, more in zip(table.columns, words, wanted, strict=True):
+            column.width = word + more * room // sum(wanted)
+
+
 class _Table(TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for table in super().__rich_console__(console, options):
-            fits = table.__rich_measure__(console, options).minimum <= options.max_width  # type: ignore[union-attr]
-            yield from [table] if fits else self._list_rows(options.max_width)
+            assert isinstance(table, Table)
+            room = options.max_width - table.__rich_measure__(console, options).minimum
+            if room < 0:
+                yield from self._list_rows(options.max_width)
+            else:
+                _share_room(table, room)
+                yield table
 
     def _list_rows(self, width: int) -> Iterator[RenderableType]:
         names = [] if self.header is None or self.header.row is None else self.header.row.cells

@@ -23,7 +23,7 @@ from holodeck.config.mcp_json.entry_writer import describe_entry
 from holodeck.config.mcp_json.literal_secrets import ReplacedSecret, replace_secrets
 from holodeck.config.mcp_json.loader import OwnEntries, read_own_entries
 from holodeck.config.mcp_json.transport import is_url, transport_of
-from holodeck.config.server_names import name_for
+from holodeck.config.server_names import name_for, name_for_command
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.record import record
@@ -43,7 +43,7 @@ Examples:
   holodeck mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
   holodeck mcp add tickets --url https://mcp.example.com/mcp --header 'Authorization: Bearer ${TICKETS_TOKEN}'
   holodeck mcp add search --env API_KEY -f gateway.yaml -- uvx search-server
-  holodeck mcp add own -- python server.py           asks once whether your settings may allow python
+  holodeck mcp add -- python server.py               asks once whether your settings may allow python
   holodeck mcp add io.github.example/weather         from the registry: shows what it would write, and asks
 
 \b
@@ -77,16 +77,17 @@ class _Addition:
 
 
 class _AddCommand(click.Command):
-    """A command whose last arguments are a command line of its own, behind `--`."""
+    """A command whose last arguments are a command line of its own, behind `--`: `ctx.meta["command_line"]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["has_dashes"] = "--" in args
-        return super().parse_args(ctx, args)
+        dashes = args.index("--") if "--" in args else len(args)
+        ctx.meta["command_line"] = tuple(args[dashes + 1 :])
+        return super().parse_args(ctx, args[:dashes])
 
 
 @click.command("add", cls=_AddCommand, epilog=_EPILOG)
-@click.argument("name")
-@click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
+@click.argument("name", required=False)
+@click.argument("stray", nargs=-1, metavar="[-- COMMAND...]")
 @click.option("--url", help="URL of the server.")
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for --url (repeatable).")
 @click.option("--transport", type=click.Choice(["http", "sse", "websocket"]), help="Transport for --url.")
@@ -101,20 +102,30 @@ class _AddCommand(click.Command):
 @json_option()
 @print_errors_as_json
 @click.pass_context
-def command(ctx: click.Context, /, *, name: str, words: tuple[str, ...], as_json: bool, **options: Any) -> int:
-    """Add a server to your file: the command behind --, a --url, or NAME of the registry (with a slash)."""
-    if words and not ctx.meta["has_dashes"]:
+def command(
+    ctx: click.Context, /, *, name: str | None, stray: tuple[str, ...], as_json: bool, **options: Any
+) -> int:
+    """Add a server to your file: the command behind --, a --url, or NAME of the registry (with a slash).
+
+    A command or a URL needs no NAME: it is made from it.
+    """
+    words = ctx.meta["command_line"]
+    if stray:
         raise click.UsageError("Write -- before the command: holodeck mcp add NAME -- npx -y PACKAGE")
+    if name is not None and is_url(name) and not options["url"]:
+        name, options["url"] = None, name
     if words and options["url"]:
         raise click.UsageError("A command and --url exclude each other")
     own = open_own_file(options["file"])
     is_from_registry = not words and not options["url"]
-    if is_from_registry:
-        addition = _take_from_registry(name, own, options)
-    elif words:
-        addition = _take_command(name, words, options)
+    if words:
+        addition = _take_command(name or own.find_free_name(name_for_command(words)), words, options)
+    elif options["url"]:
+        addition = _take_url(name, own, options)
+    elif name is None:
+        raise click.UsageError("Which server? Write -- and its command, --url and its address, or a name of the registry")
     else:
-        addition = _take_url(name, options)
+        addition = _take_from_registry(name, own, options)
     is_confirmed = not is_from_registry or options["yes"]
     try:
         result, _ = own.add_entries([addition.entry], keeps_trust=True, is_confirmed=is_confirmed)
@@ -163,12 +174,13 @@ def _take_command(name: str, words: Sequence[str], options: dict[str, Any]) -> _
     return _without_secrets(entry)
 
 
-def _take_url(name: str, options: dict[str, Any]) -> _Addition:
+def _take_url(name: str | None, own: OwnFile, options: dict[str, Any]) -> _Addition:
     if options["env"]:
         raise click.UsageError("--env is for a command, not for --url")
     url = options["url"]
     if not is_url(url):
         raise click.UsageError("--url needs a URL, such as https://mcp.example.com/mcp")
+    name = name or own.find_free_name(name_for(url.split("/")[2]))
     entry: dict[str, Any] = {**_head_of(name, options), "transport": options["transport"] or transport_of(url)}
     entry["url"] = url
     headers = dict(_parse_header(text) for text in options["headers"])

@@ -32,6 +32,7 @@ from holodeck.config.edit.yaml_entries import append_yaml_item, remove_yaml_item
 from holodeck.config.env_loader import PlaceholderVariables
 from holodeck.config.files import decode_text
 from holodeck.config.mcp_json.literal_secrets import find_secrets
+from holodeck.config.server_names import make_unique_name
 from holodeck.config.yaml_reader import parse_document, read_document
 from holodeck.lib.errors import ConfigError, ExecutionError, Problem
 from holodeck.lib.escape import escape_unprintable
@@ -61,6 +62,11 @@ class OwnFile:
     def list_entries(self) -> list[Any]:
         """Return the entries as written. Raises `ConfigError` for a file that cannot be parsed."""
         return _entries_of(read_document(self.path, str(self.path)).value, self.tools_key)
+
+    def find_free_name(self, wanted: str) -> str:
+        """Return the name, with a number if a server of the file has it."""
+        entries = self.list_entries()
+        return make_unique_name(wanted, {entry.get("name") for entry in entries if isinstance(entry, dict)})
 
     def add_entries(
         self,
