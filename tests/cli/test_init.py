@@ -21,6 +21,7 @@ from holodeck import Agent, ConfigError
 from holodeck.models.llm import LLM
 from holodeck.models.provider import PROVIDER_SPECS
 from holodeck.testing import ScriptedModel, say
+from holodeck.testing.model.script import status
 
 
 @pytest.mark.proves("000:SC-001")
@@ -140,14 +141,15 @@ async def test_on_a_terminal_it_asks_for_the_model_tries_it_and_stores_the_key_f
     said, code = await asyncio.to_thread(answer_init, tmp_path, "asked", answers)
     assert (code, "Not tried, because there is no key yet." in said) == (0, True), said
     assert not (tmp_path / "asked" / ".env").exists()
-    async with ScriptedModel([say("Ready.")]).serve() as model:
+    async with ScriptedModel(status(401), [say("Ready.")]).serve() as model:
         answers = [("Name of the agent", ""), ("Provider", "16"), ("Model:", "mine")]
         answers += [("Address", "http://127.0.0.1:1/v1"), ("Key for", ""), ("all the same", "n")]
-        answers += [("Provider", "openai_compatible"), ("Model:", "mine"), ("Address", model.url), ("Key for", key)]
+        answers += [("Provider", "openai_compatible"), ("Model [mine]", ""), ("Address", model.url), ("Key for", "no")]
+        answers += [("all the same", ""), ("Provider", ""), ("Model [mine]", ""), ("Address", ""), ("Key for", key)]
         said, code = await asyncio.to_thread(answer_init, tmp_path, "tried", [*answers, ("MCP servers", "files")])
     assert (code, key in said) == (0, False), said
     assert said.index("could not be reached") < said.index("It answered in")
-    assert model.received[0].headers["authorization"] == f"Bearer {key}"
+    assert [each.headers["authorization"] for each in model.received] == ["Bearer no", f"Bearer {key}"]
     text = (tmp_path / "asked" / "agent.yaml").read_text()
     for words in ('name: "asked-agent"', "provider: gemini", "${GEMINI_API_KEY:-}", "mcp-server-time=="):
         assert words in text

@@ -81,22 +81,27 @@ def parse_model(text: str) -> ModelChoice:
 def ask_model(environ: Mapping[str, str], *, can_store_key: bool) -> ModelChoice:
     """Ask for provider, model, address and key until there is a model that answers, or is wanted all the same.
 
-    `environ`: variables that may have the key already. `can_store_key`: whether a typed key can go into `.env`.
+    Asked again, Enter keeps an earlier answer, so that a wrong key is the one thing to type. `environ`: variables that
+    may have the key already. `can_store_key`: whether a typed key can go into `.env`.
     """
     _print_menu()
+    choice = ModelChoice(provider=Provider.REHEARSAL)
     while True:
-        choice = _ask_choice(environ, can_store_key=can_store_key)
-        if _is_usable(choice, environ) or click.confirm("Use it all the same?", default=True):
+        choice = _ask_choice(environ, choice, can_store_key=can_store_key)
+        if _is_usable(choice, environ) or click.confirm("Use it all the same? (n: answer again)", default=False):
             return choice
 
 
-def _ask_choice(environ: Mapping[str, str], *, can_store_key: bool) -> ModelChoice:
-    provider = click.prompt("Provider, by number or name", default=Provider.REHEARSAL.value, value_proc=_parse_provider)
+def _ask_choice(environ: Mapping[str, str], last: ModelChoice, *, can_store_key: bool) -> ModelChoice:
+    question = "Provider, by number or name"
+    provider = click.prompt(question, default=last.provider.value, value_proc=_parse_provider)
     spec = PROVIDER_SPECS[provider]
     if not spec.is_service:
         return ModelChoice(provider=provider)
-    name = click.prompt("Model", default=spec.default_model, value_proc=_require_text)
-    usual = spec.example_endpoint or spec.default_endpoint
+    if provider != last.provider:
+        last = ModelChoice(provider=provider)
+    name = click.prompt("Model", default=last.name or spec.default_model, value_proc=_require_text)
+    usual = last.endpoint or spec.example_endpoint or spec.default_endpoint
     # A service has one address. A program on one's own machine may be anywhere.
     asks_endpoint = spec.needs_endpoint or not spec.key_variable
     endpoint = click.prompt("Address", default=usual, value_proc=_require_text) if asks_endpoint and usual else None
