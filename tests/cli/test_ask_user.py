@@ -156,16 +156,18 @@ async def test_a_script_approves_by_name_what_it_shows_first(project: AgentProje
     async with serve_scripted(*turns) as model:
         project.write(model, project.npx_server("calc", more=", approval: {always: [add, echo, slow]}"))
         args = ["--approve", "calc.a*", "--approve", "slow", "--approve", "clac.echo"]
-        done = await project.run_holodeck("run", "-q", *args, "Go")
+        done = await project.run_holodeck("run", *args, "Go")
         assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
         added, echoed = messages_of_turn(model, 1)[-2:]
     assert added["content"] == "3"
     assert "needs a person's approval, and there is no one to ask" in echoed["content"]
-    assert done.stderr.splitlines()[:2] == [
-        "Approved by --approve, without a question: calc.add, calc.slow",
+    said = done.stderr.splitlines()
+    first = said.index("Approved by --approve, without a question: calc.add, calc.slow")
+    assert said[first + 1] == (
         "--approve 'clac.echo' names no tool that needs an approval. There are: calc.add, calc.echo, calc.slow. "
-        "One that appears later is approved.",
-    ]
+        "One that appears later is approved."
+    )
+    assert said.index("    'holodeck run --approve calc.echo' approves it beforehand.") > first
 
 
 @pytest.mark.parametrize(

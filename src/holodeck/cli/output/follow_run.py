@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
@@ -47,6 +48,7 @@ from holodeck.models.events import (
     TurnStarted,
 )
 from holodeck.models.items import Message
+from holodeck.tools.executor import APPROVAL_NEEDED
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
@@ -129,6 +131,9 @@ class RunFollower(ABC):
         self._screen.note(line, fg=colour)
         if verbose:
             self._screen.note(detail_block(output_text(event.output)), dim=True)
+        if event.metadata.get("refused") == APPROVAL_NEEDED and not self._screen.can_ask:
+            tool = shlex.quote(f"{event.metadata.get('server')}.{event.metadata.get('tool')}")
+            self._screen.note(f"    'holodeck run --approve {tool}' approves it beforehand.", fg="yellow")
         self._screen.show_waiting(THINKING)
 
     def _on_agent_progressed(self, event: AgentProgressed) -> None:
