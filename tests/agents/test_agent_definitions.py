@@ -331,6 +331,7 @@ def test_names_that_occur_twice_are_refused(shop: ModuleType) -> None:
         ({"model": "rehearsal", "name": "1 bad"}, "name"),
         ({"model": "rehearsal", "instructions": ""}, "instructions"),
         ({"model": "rehearsal", "tools": ["text"]}, "'text' is no tool"),
+        ({"model": "rehearsal", "tools": "text"}, "'tools' is a str: give a list"),
         ({"model": "rehearsal", "output_type": ModuleType}, "'output_type' cannot be described"),
         ({"model": "rehearsal", "output_type": lambda: 3}, "'output_type' is the function"),
     ],
@@ -371,6 +372,7 @@ async def test_messages_of_openai_programs_are_accepted_as_history_and_as_questi
         ([("user", "I am Ada.")], r"\[0\] is a tuple.*history=result.history"),
         ({"role": "user", "content": "I am Ada."}, "is a dict: give a"),
         (5, "is an int: give a"),
+        ([5], r"\[0\] is an int, which is no item"),
         ([{"role": "user"}], r"\[0\].content is missing: give a text"),
         ([{"role": "person", "content": "I am Ada."}], "role is 'person'. Roles: 'system'"),
         ([{"role": "user", "parts": ["I am Ada."]}], "has 'parts'"),
@@ -387,6 +389,8 @@ async def test_a_conversation_of_the_wrong_form_is_refused_and_not_dropped(wrong
         await Agent(model).run("Hi", history=wrong)
     with pytest.raises(ConfigError, match=message):
         await Agent(model).run(wrong)
+    with pytest.raises(ConfigError, match="'question' is empty"):
+        await Agent(model).run([])
     assert model.requests == []
 
 

@@ -369,6 +369,8 @@ def test_a_dictionary_with_a_mistake_is_refused_with_its_place() -> None:
         MCPServer.from_dict({"far": {"type": "http", "url": "ftp://example.com"}})
     with pytest.raises(ConfigError, match="near"):
         MCPServer.from_dict({"near": {}})
+    with pytest.raises(ConfigError, match="is no dictionary"):
+        MCPServer.from_dict(["server.py"])  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as incomplete:
         MCPServer.from_dict({"near": {"args": ["x"]}})
     assert str(incomplete.value) == (

@@ -284,6 +284,8 @@ class Agent(Generic[DepsT, OutputT]):
         session, history = options.get("session"), options.get("history", ())
         if session is not None and history:
             raise ConfigError("A run has a 'session' or a 'history', not both: a session is the history of its runs.")
+        if not asked and not history and session is None:
+            raise ConfigError("'question' is empty, and there is no history to go on with.")
         run = RunQuestion(
             id=options.get("run_id") or make_id("run"), question=asked, history=read_items("history", history)
         )

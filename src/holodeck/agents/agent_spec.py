@@ -96,7 +96,7 @@ class AgentSpec:
         """Change the tools of the program."""
         from holodeck.agents.agent import Agent
 
-        if not isinstance(tools, Iterable):
+        if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
             raise ConfigError(f"'tools' is {_describe(tools)}: give a list, as in tools=[...].")
         sources = [each.as_tool() if isinstance(each, Agent) else each for each in tools]
         agents = tuple(each for each in sources if isinstance(each, AgentTool))

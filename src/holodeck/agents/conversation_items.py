@@ -53,7 +53,7 @@ def _read_item(place: str, given: object) -> Iterator[Item]:
         yield given
         return
     if not isinstance(given, Mapping) or "role" not in given:
-        kind = f"a {type(given).__name__}" + (" without a 'role'" if isinstance(given, Mapping) else "")
+        kind = _describe(given) + (" without a 'role'" if isinstance(given, Mapping) else "")
         raise ConfigError(f"{place} is {kind}, which is no item of a conversation. {_HINT}")
     role, content = given["role"], given.get("content")
     known = {"role", "content", "name", "tool_calls", "tool_call_id", "type", "id"}

@@ -228,6 +228,8 @@ class MCPServer:
         """
         from holodeck.runtime import read_server_dictionary
 
+        if not isinstance(servers, Mapping):
+            raise ConfigError("'servers' is no dictionary: give {'mcpServers': {'time': {'command': ...}}}.")
         loaded = read_server_dictionary(servers, Path.cwd() if cwd is None else Path(cwd).expanduser().absolute())
         problems = [_leave_file_out(problem) for found in loaded.refused.values() for problem in found]
         if problems:
