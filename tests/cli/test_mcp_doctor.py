@@ -141,6 +141,13 @@ def test_a_command_that_is_not_installed_is_not_found(project: MCPProject) -> No
     assert "Install Docker" in found["advice"]
 
 
+def test_a_path_of_another_machine_is_not_to_be_installed(project: MCPProject) -> None:
+    project.write_servers(s={"command": r"C:\Program Files\nodejs\node.exe", "args": ["server.js"]})
+    found = failed(project.run_mcp("doctor", "--json"))
+    assert "is no program on this machine" in found["detail"]
+    assert "the path that it has here" in found["advice"]
+
+
 def test_the_servers_of_a_gateway_file_and_of_its_agents_are_examined(project: MCPProject) -> None:
     project.write_gateway({"own": NPX}, helper={"files": DOCKER})
     done = project.run_mcp("doctor", "-f", "gateway.yaml", "--json")

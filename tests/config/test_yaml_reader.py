@@ -21,6 +21,7 @@ HAZARDS = {
     "python object": (b"name: !!python/object/apply:os.system [id]\n", "must be text"),
     "python scalar tag": (b"name: !!python/name:os.system ''\n", "tag is not allowed"),
     "unclosed": (b"name: [a\n", "not valid YAML"),
+    "colon in a text": (b"name: demo\ninstructions: Answer: in one word\n", "is written in quotes"),
     "undefined alias": (b"name: *nobody\n", "anchor"),
     "alias of itself": (b"tools: &a [*a]\n", "refers to the value that contains it"),
     "key that is a list": (b"? [a, b]\n: c\nname: demo\n", "a key must be plain text"),

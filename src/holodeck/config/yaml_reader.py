@@ -35,6 +35,7 @@ _BASED = re.compile(r"0o[0-7]{1,64}|0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CORE = "tag:yaml.org,2002:"
+_QUOTE_COLON = "A text with ': ' in it is written in quotes, and the keys of one mapping begin in the same column."
 _QUOTE_MARKS = "A text that begins with '!', '*' or '&' is written in quotes."
 
 
@@ -129,6 +130,8 @@ def _syntax_problem(error: yaml.YAMLError, text: str, shown_as: str) -> Problem:
             fix = "Indent with spaces; YAML does not allow tabs there."
         elif (error.context or "").endswith((" tag", " alias", " anchor")):
             fix = _QUOTE_MARKS
+        elif error.problem == "mapping values are not allowed in this context":
+            fix = _QUOTE_COLON
     elif isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         message = "the file has a control character that YAML does not allow"

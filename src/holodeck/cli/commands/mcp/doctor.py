@@ -247,7 +247,8 @@ async def _check_found(tool: MCPTool, done: Examination) -> bool:
     # A path is relative to the folder that the server is started in.
     where = shutil.which(str(Path(tool.cwd or "") / command) if "/" in command else command)
     if where is None:
-        done.add_failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
+        missing = "is no program on this machine" if _is_path(command) else "is not on PATH"
+        done.add_failed(FOUND, f"'{command}' {missing}.", advice_for(FOUND, tool, None))
         return False
     done.add_passed(FOUND, where)
     return True
@@ -383,7 +384,14 @@ def _advise_not_found(tool: MCPTool) -> str:
         return "Check the spelling of the URL, and whether you need a VPN to reach it."
     if tool.command is None:
         return "Give it a 'command'."
+    if _is_path(tool.command):
+        return "Write the path that it has here, or a name that is on PATH."
     return _INSTALL.get(tool.command, f"Install '{tool.command}', or name its whole path.")
+
+
+def _is_path(command: str) -> bool:
+    """Return whether a command names a place, such as one on another machine, from which its file came."""
+    return "/" in command or "\\" in command
 
 
 def _advise_not_started(tool: MCPTool, error: HoloDeckError | None) -> str:
