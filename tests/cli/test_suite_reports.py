@@ -37,7 +37,7 @@ KNOWN_TAGS = {
 }
 KNOWN_ATTRIBUTES = {
     *("lang", "charset", "http-equiv", "content", "name", "class", "scope", "data-label", "role", "aria-label"),
-    *("aria-hidden", "height", "width", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx"),
+    *("aria-hidden", "open", "height", "width", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx"),
 }
 
 
@@ -160,6 +160,7 @@ async def test_the_page_has_everything_and_nothing_of_a_hostile_text_is_markup(p
     ):
         assert words in page.text, words
     assert page.tags.count("details") == 2 + 4, "each case and each run opens"
+    assert [name for name, _ in page.attributes].count("open") == 1, "the case that failed is open"
     assert page.tags.count("svg") == 1 + 3 * 2, "the rate of the model; the rate, tokens and time of each case"
 
 

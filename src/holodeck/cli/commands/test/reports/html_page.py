@@ -205,11 +205,12 @@ MAX_TEXT_SHOWN = 20_000
 
 
 def show_case(result: CaseResult, repeat: int) -> Iterator[str]:
-    """Yield a block that opens for a case, with a block for each run where there are several."""
+    """Yield a block that opens for a case, with a block for each run where there are several. What failed is open."""
     rate = result.figures.pass_rate
     outcome = "none" if not rate.total else "passed" if not rate.failed else "failed"
     about = f"{rate.passed}/{rate.total}, {format_rate(rate)}" if repeat > 1 else ""
-    yield f'<details class="case"><summary>{_badge(outcome)}<span class="name">{escape(result.name)}</span>'
+    is_open = " open" if outcome == "failed" else ""
+    yield f'<details class="case"{is_open}><summary>{_badge(outcome)}<span class="name">{escape(result.name)}</span>'
     yield f'<span class="muted">{escape(about)}</span></summary><div class="body">'
     if not result.verdicts:
         yield '<p class="muted">No run of this case has ended.</p>'
