@@ -17,7 +17,7 @@ from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_g
 from gateway.test_run_list import ALICE, BOB
 from storage.postgres_server import PostgresServer
 
-from holodeck.gateway.auth.callers import hash_key
+from holodeck.gateway.auth.callers import Caller, hash_key
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.usage.budgets import BudgetExceededError, Budgets, find_period
 from holodeck.gateway.usage.meter import UsageMeter
@@ -316,14 +316,14 @@ async def test_what_was_spent_in_hours_that_are_over_is_read_from_storage(tmp_pa
         budgets = Budgets(store.usage, meter, gateway, limits, clock=lambda: now)
         first = meter.spent_since
         for _ in range(3):
-            await budgets.check("local")
+            await budgets.check(Caller(id="local"))
             meter.spend("local", 1.0)
             await meter.store_spending()
             now += 3_600
         assert meter.spent_since > first, "only the hour of now is in memory"
         assert meter.sum_spent("local", first) == 1.0
         with pytest.raises(BudgetExceededError):
-            await budgets.check("local")
+            await budgets.check(Caller(id="local"))
     finally:
         await store.close()
 

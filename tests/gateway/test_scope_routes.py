@@ -69,6 +69,7 @@ SCOPED = {
     "DELETE /v1/conversations/{id}/items/{item_id}": NONE,
     # Not for an operator with a scope, who could make a key without one.
     "GET /v1/keys": NONE,
+    "GET /v1/groups": NONE,
     "POST /v1/keys": NONE,
     "POST /v1/keys/rotate": NONE,
     "POST /v1/keys/update": NONE,
@@ -94,14 +95,15 @@ SCOPED = {
     "GET /": NONE,
     "GET /console/{file}": NONE,
 }
-OPERATORS, FIGURES = ("operator",), ("operator", "viewer")
+OPERATORS, FIGURES, MANAGERS = ("operator",), ("operator", "viewer"), ("operator", "keys")
 ROLES = {
     "GET /metrics": ("operator", "viewer", "metrics"),
-    "GET /v1/keys": FIGURES,
-    "POST /v1/keys": OPERATORS,
-    "POST /v1/keys/rotate": OPERATORS,
-    "POST /v1/keys/update": OPERATORS,
-    "DELETE /v1/keys/{name}": OPERATORS,
+    "GET /v1/keys": (*FIGURES, "keys"),
+    "GET /v1/groups": (*FIGURES, "keys"),
+    "POST /v1/keys": MANAGERS,
+    "POST /v1/keys/rotate": MANAGERS,
+    "POST /v1/keys/update": MANAGERS,
+    "DELETE /v1/keys/{name}": MANAGERS,
     "GET /v1/config": OPERATORS,
     "GET /v1/mcp/servers": OPERATORS,
     "GET /v1/mcp/servers/{name}/tools": OPERATORS,
@@ -191,10 +193,11 @@ def test_every_route_has_a_decision_about_scopes() -> None:
 
 @async_test(60)
 async def test_a_role_opens_its_routes_and_no_others(tmp_path: Path) -> None:
-    names = ("operator", "viewer", "metrics", "none")
+    names = ("operator", "viewer", "keys", "metrics", "none")
     keys = [{"name": name, "hash": hash_key(name), "role": name if name != "none" else None} for name in names]
+    keys[names.index("keys")]["group"] = "research"
     async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=["none"], is_checked=False) as gateway:
-        assert await gateway.reload(keys=keys)
+        assert await gateway.reload(keys=keys, groups=[{"name": "research"}])
         for route in list_routes():
             if route.is_public or route.method == "DELETE" or (route.method, route.path) == ("GET", "/mcp"):
                 continue

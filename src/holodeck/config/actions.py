@@ -67,7 +67,7 @@ _INERT_SERVER_KEYS = frozenset(
 )
 """Keys of a server that do not act, or have a detail of their own."""
 _INERT_GATEWAY_KEYS = frozenset(
-    {"models", "agents", "mcp_servers", "keys", "limits", "log", "background", "mcp_output", "reload"}
+    {"models", "agents", "mcp_servers", "keys", "groups", "limits", "log", "background", "mcp_output", "reload"}
 )
 """Keys of a gateway file that do not act, or are actions of their own."""
 _REFERENCE = re.compile(r"(?<!\$)\$\{")

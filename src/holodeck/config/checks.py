@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from holodeck.config.files import read_bytes
+from holodeck.config.known_keys import closest_match
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
 from holodeck.config.yaml_reader import KeyPath
@@ -198,6 +199,34 @@ def _check_callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     yield problem_at(source.document, ("listen", "host"), message, fix=fix)
 
 
+def _check_groups(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    names = [group.name for group in gateway.groups]
+    for index, key in enumerate(gateway.keys):
+        if key.group is not None and key.group not in names:
+            close = closest_match(key.group, names)
+            known = f"There are: {', '.join(names)}." if names else "Define it under 'groups'."
+            fix = known if close is None else f"Did you mean '{close}'?"
+            message = f"there is no group {quote_value(key.group)}"
+            yield problem_at(source.document, ("keys", index, "group"), message, fix=fix)
+    by_claim = None if gateway.jwt is None else gateway.jwt.allow_by_claim
+    taken = set() if by_claim is None else set(by_claim.values)
+    for index, group in enumerate(gateway.groups):
+        path: KeyPath = ("groups", index, "claim_values")
+        if group.claim_values and by_claim is None:
+            message = "there is no claim whose values these are"
+            yield problem_at(source.document, path, message, fix="Name it in 'jwt.allow_by_claim.claim'.")
+        for place, value in enumerate(group.claim_values):
+            if value in taken:
+                message = f"{quote_value(value)} has its scope in another place already"
+                fix = "Leave it in one group, or in 'jwt.allow_by_claim.values'."
+                yield problem_at(source.document, (*path, place), message, fix=fix)
+            taken.add(value)
+    if by_claim is not None and not by_claim.values and not any(group.claim_values for group in gateway.groups):
+        message = "no value of the claim has a scope, so no token may use anything by it"
+        fix = "Write 'values: {VALUE: {...}}', or 'claim_values' of a group."
+        yield problem_at(source.document, ("jwt", "allow_by_claim"), message, fix=fix)
+
+
 def _check_models(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     for index, served in enumerate(gateway.models):
         yield from _check_model(served.model, ("models", index, "model"), source)
@@ -311,6 +340,7 @@ def _check_builtin_tools(gateway: GatewayFile, source: Source) -> Iterator[Probl
 
 _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
     _check_callers,
+    _check_groups,
     _check_models,
     _check_storage,
     _check_audit,

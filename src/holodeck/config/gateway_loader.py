@@ -45,7 +45,7 @@ from holodeck.models.tool import MCPTool
 from holodeck.models.tool_rules import CommandRule
 
 # Values of variables in them change nothing that a gateway does: callers and their limits are no actions.
-_INERT_KEYS = ("keys", "limits")
+_INERT_KEYS = ("keys", "groups", "limits")
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 
 
@@ -380,7 +380,7 @@ def _find_circles(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Pro
 def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
     problems: list[Problem] = []
     hashes: set[object] = set()
-    for area in ("models", "keys"):
+    for area in ("models", "keys", "groups"):
         entries = source.data.get(area)
         others = set(agents) if area == "models" else set()
         seen: set[str] = set()

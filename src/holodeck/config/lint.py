@@ -202,6 +202,9 @@ def _list_scopes(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Scope]]:
     for index, key in enumerate(gateway.keys):
         if key.allow is not None:
             yield ("keys", index, "allow"), key.allow
+    for index, group in enumerate(gateway.groups):
+        if group.allow is not None:
+            yield ("groups", index, "allow"), group.allow
     if gateway.jwt is not None and gateway.jwt.allow is not None:
         yield ("jwt", "allow"), gateway.jwt.allow
     if gateway.jwt is not None and gateway.jwt.allow_by_claim is not None:
@@ -230,18 +233,22 @@ def _describe_names(noun: str, names: Collection[str]) -> str:
 
 def find_unpriced_models(gateway: GatewayFile, agents: Mapping[str, LoadedAgent], source: Source) -> Iterator[Problem]:
     """Yield a problem for each budget whose caller may use a model without a price. `agents`: by public name."""
-    for path, scopes in _list_budgets(gateway):
-        message, fix = describe_unpriced_models(gateway, agents, scopes)
+    for path, scopes, within in _list_budgets(gateway):
+        message, fix = describe_unpriced_models(gateway, agents, scopes, within=within)
         if message:
             yield problem_at(source.document, path, message, fix=fix)
 
 
 def describe_unpriced_models(
-    gateway: GatewayFile, agents: Mapping[str, LoadedAgent], scopes: Sequence[Scope] | None
+    gateway: GatewayFile,
+    agents: Mapping[str, LoadedAgent],
+    scopes: Sequence[Scope] | None,
+    *,
+    within: Scope | None = None,
 ) -> tuple[str, str]:
     """Return what hinders a budget of callers with these scopes, and what to do. Empty: nothing does.
 
-    `scopes`: None if some of them may use everything. `agents`: by public name.
+    `scopes`: None if some of them may use everything. `agents`: by public name. `within`: the scope of their group.
     """
     models = {served.name for served in gateway.models if None in _list_prices(served.model)}
     unpriced_agents = {
@@ -249,8 +256,9 @@ def describe_unpriced_models(
         for name, loaded in agents.items()
         if any(None in _list_prices(each.agent.model) for each in loaded.list_all())
     }
-    found = {name for name in models if _may_use(scopes, "models", name)}
-    found |= {name for name in unpriced_agents if _may_use(scopes, "agents", name)}
+    group = None if within is None else [within]
+    found = {name for name in models if _may_use(scopes, "models", name) and _may_use(group, "models", name)}
+    found |= {name for name in unpriced_agents if _may_use(scopes, "agents", name) and _may_use(group, "agents", name)}
     if gateway.compaction.model in (*models, *unpriced_agents):
         # Summaries are written by it, whatever the caller may use itself.
         found.add(str(gateway.compaction.model))
@@ -267,11 +275,18 @@ def _list_prices(llm: LLM) -> list[Price | None]:
     return [llm.prices.usual, *llm.prices.stand_ins.values()]
 
 
-def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scope] | None]]:
-    """Yield each budget of the file, with the scopes of its callers. None: some may use everything."""
+def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scope] | None, Scope | None]]:
+    """Yield each budget of the file, with the scopes of its callers, and that of their group.
+
+    None: some may use everything.
+    """
+    groups = {group.name: group.allow for group in gateway.groups}
     for index, key in enumerate(gateway.keys):
         if key.budget is not None:
-            yield ("keys", index, "budget"), None if key.allow is None else [key.allow]
+            yield ("keys", index, "budget"), None if key.allow is None else [key.allow], groups.get(key.group or "")
+    for index, group in enumerate(gateway.groups):
+        if group.budget is not None:
+            yield ("groups", index, "budget"), None if group.allow is None else [group.allow], None
     if gateway.limits.key_budget is None:
         return
     path: KeyPath = ("limits", "key_budget")
@@ -279,7 +294,7 @@ def _list_budgets(gateway: GatewayFile) -> Iterator[tuple[KeyPath, Sequence[Scop
     # What tokens may use depends on their claims, and without authentication everything is allowed.
     has_other_callers = gateway.jwt is not None or not gateway.keys
     scopes = [key.allow for key in keys if key.allow is not None]
-    yield path, None if has_other_callers or len(scopes) < len(keys) else scopes
+    yield path, None if has_other_callers or len(scopes) < len(keys) else scopes, None
 
 
 def _may_use(scopes: Sequence[Scope] | None, kind: str, name: str) -> bool:

@@ -273,7 +273,7 @@ class Gateway:
         if self.is_draining and (is_counted or route.path == READY_PATH):
             raise shutting_down_error()
         if route.is_paid:
-            await self._budgets.check(caller.id)
+            await self._budgets.check(caller)
         if is_counted:
             # Before the body is read: otherwise any number of bodies could be in memory.
             self._caller_limits.start_request(caller)
@@ -388,7 +388,10 @@ class Gateway:
     def _check_role(self, route: Route, caller: Caller, request: ServedRequest) -> None:
         """Raise `APIError` where a route is for other roles than the caller's, or for callers without a scope."""
         try:
-            check_role(caller, route.roles, is_unscoped=route.is_unscoped)
+            if route.checks_caller:
+                check_role(caller)
+            else:
+                check_role(caller, route.roles, is_unscoped=route.is_unscoped)
         except APIError as error:
             address = self._find_address(request.client_address, request.headers)
             self._record_refused_auth(error, request.path, address, request.id, caller.id)

@@ -15,8 +15,9 @@ from math import ceil
 from types import TracebackType
 
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.groups import SharedAccount
 from holodeck.lib.limits import DEFAULT_MCP_STREAMS, DEFAULT_SOCKETS
-from holodeck.models.callers import KeyLimits
+from holodeck.models.callers import GroupLimits, KeyLimits
 
 # Seconds until a caller over its limit of background responses retries: a run takes from a few seconds to minutes.
 BACKGROUND_RETRY_AFTER = 5.0
@@ -24,6 +25,7 @@ BACKGROUND_RETRY_AFTER = 5.0
 _MINUTE = 60.0  # seconds
 # Older accounts that are checked for each new one. With two or more, accounts are deleted faster than new ones come.
 _ACCOUNTS_CHECKED = 3
+_THIS_KEY = "This key"
 
 
 class TooManyError(Exception):
@@ -69,7 +71,7 @@ class _MinuteWindow:
         return self._counts[0][0] + _MINUTE - now
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Account:
     in_flight: int = 0
     transfers: int = 0
@@ -80,6 +82,8 @@ class _Account:
     has_own_limits: bool = False
     """The caller's key has limits of its own. With a token limit, such an account is never deleted: `add_tokens` finds
     that limit only here for a run that outlives its request. The keys in the file bound the number of such accounts."""
+    shared: tuple[_Account, ...] = ()
+    """The accounts that its requests at once also count in, as of the caller's latest request."""
     requests: _MinuteWindow = field(default_factory=_MinuteWindow)
     tokens: _MinuteWindow = field(default_factory=_MinuteWindow)
 
@@ -164,6 +168,8 @@ class CallerLimits:
             raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
         if limits.requests_per_minute is not None or limits.tokens_per_minute is not None:
             _check_rates(account, limits, now)
+        if caller.shared or account.shared:
+            self._count_shared(account, caller, now)
         self.in_flight += 1
         account.in_flight += 1
         account.token_limit = limits.tokens_per_minute
@@ -174,16 +180,44 @@ class CallerLimits:
     def end_request(self, caller: Caller) -> None:
         self.release(caller.id)
 
+    def _count_shared(self, account: _Account, caller: Caller, now: float) -> None:
+        """Count a request in the accounts that its caller shares. Raises `TooManyError`."""
+        shared = tuple(self._accounts.get(each.id) or self._open_shared(each.id) for each in caller.shared)
+        if shared != account.shared:
+            # The caller has another group than before: what it has open moves there with it.
+            for other in account.shared:
+                other.in_flight -= account.in_flight
+            for other in shared:
+                other.in_flight += account.in_flight
+            account.shared = shared
+        found = [
+            (each, counted, each.limits or self.default) for each, counted in zip(caller.shared, shared, strict=True)
+        ]
+        for each, counted, limits in found:
+            if limits.in_flight is not None and counted.in_flight >= limits.in_flight:
+                raise TooManyError(f"{each.shown_as} is at its limit of {limits.in_flight} requests at once.", 1.0)
+            _check_rates(counted, limits, now, each.shown_as)
+        for each, counted, limits in found:
+            counted.in_flight += 1
+            counted.token_limit = limits.tokens_per_minute
+            counted.has_own_limits = each.limits is not None
+            if limits.requests_per_minute is not None:
+                counted.requests.add(now, 1)
+
     def acquire(self, caller_id: str) -> None:
         """Count a run that goes on after its request until `release`. No limit is checked: its request was counted."""
         self.in_flight += 1
         account = self._accounts.get(caller_id) or self._open_account(caller_id, self._clock())
         account.in_flight += 1
+        for each in account.shared:
+            each.in_flight += 1
 
     def release(self, caller_id: str) -> None:
         account = self._accounts[caller_id]
         self.in_flight -= 1
         account.in_flight -= 1
+        for each in account.shared:
+            each.in_flight -= 1
 
     def add_tokens(self, caller_id: str, tokens: int) -> None:
         """Count the tokens of a turn that has ended, also of a run that went on after its request."""
@@ -195,15 +229,31 @@ class CallerLimits:
         if account is not None and account.token_limit is not None and tokens:
             account.tokens.add(self._clock(), tokens)
 
+    def add_shared_tokens(self, shared: SharedAccount, tokens: int) -> None:
+        """Count the tokens of a turn in an account that its caller shares."""
+        limit = (shared.limits or self.default).tokens_per_minute
+        if limit is not None and tokens:
+            account = self._accounts.get(shared.id) or self._open_shared(shared.id)
+            account.token_limit, account.has_own_limits = limit, shared.limits is not None
+            account.tokens.add(self._clock(), tokens)
+
+    def _open_shared(self, account_id: str) -> _Account:
+        """Create an account that callers share. There are no more than the operator or the keys in the store have."""
+        account = self._accounts[account_id] = _Account()
+        return account
+
+    def find_shared_token_limit(self, shared: SharedAccount) -> int | None:
+        return (shared.limits or self.default).tokens_per_minute
+
     def find_token_limit(self, caller_id: str) -> int | None:
         """Return the tokens a minute that a caller may use, as of its latest request. None: any number."""
         account = self._accounts.get(caller_id)
         return self.default.tokens_per_minute if account is None else account.token_limit
 
-    def require_tokens_left(self, caller_id: str) -> int:
+    def require_tokens_left(self, caller_id: str, shown_as: str = _THIS_KEY) -> int:
         """Return the tokens that a caller has used in the last minute. Raises `TooManyError` if that is its limit."""
         account = self._accounts.get(caller_id)
-        return 0 if account is None else _require_tokens_left(account, account.token_limit, self._clock())
+        return 0 if account is None else _require_tokens_left(account, account.token_limit, self._clock(), shown_as)
 
     def background_limit(self, caller: Caller) -> int:
         """Return the number of background responses that a caller may have queued or running. Storage counts them."""
@@ -282,22 +332,22 @@ class CallerLimits:
         return account
 
 
-def _check_rates(account: _Account, limits: KeyLimits, now: float) -> None:
+def _check_rates(account: _Account, limits: KeyLimits | GroupLimits, now: float, shown_as: str = _THIS_KEY) -> None:
     per_minute = limits.requests_per_minute
     if per_minute is not None:
         account.requests.expire(now)
         if account.requests.total >= per_minute:
             wait = account.requests.seconds_left(now)
-            raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
+            raise TooManyError(f"{shown_as} is at its limit of {per_minute} requests a minute.", wait)
     if limits.tokens_per_minute is not None:
-        _require_tokens_left(account, limits.tokens_per_minute, now)
+        _require_tokens_left(account, limits.tokens_per_minute, now, shown_as)
 
 
-def _require_tokens_left(account: _Account, limit: int | None, now: float) -> int:
+def _require_tokens_left(account: _Account, limit: int | None, now: float, shown_as: str) -> int:
     account.tokens.expire(now)
     if limit is not None and account.tokens.total >= limit:
         wait = account.tokens.seconds_left(now)
-        raise TooManyError(f"This key is at its limit of {limit} tokens a minute.", wait)
+        raise TooManyError(f"{shown_as} is at its limit of {limit} tokens a minute.", wait)
     return account.tokens.total
 
 

@@ -59,7 +59,7 @@ _RESTART_KEYS: Mapping[str, tuple[str, ...]] = {
     "limits": ("body_bytes", "bodies_bytes", "context_bytes", "request_seconds", "reader_seconds", "socket_seconds"),
 }
 """The keys that are used at the start only: a section, and the keys in it. Without any, all of the section."""
-_LISTED = frozenset({"models", "agents", "mcp_servers", "keys"})
+_LISTED = frozenset({"models", "agents", "mcp_servers", "keys", "groups"})
 """Sections whose entries are compared one by one."""
 _RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
     "jwt": ("allow", "allow_by_claim"),
@@ -68,7 +68,8 @@ _RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Keys without which more is allowed, of sections without which nothing is."""
 _ENTRY_RESTRICTIONS: Mapping[str, tuple[str, ...]] = {
-    "keys": ("allow", "limits", "budget"),
+    "keys": ("allow", "limits", "budget", "group"),
+    "groups": ("allow", "limits", "budget"),
     "mcp_servers": ("allowed_tools", "denied_tools", "approval", "sandbox", "max_result_bytes"),
 }
 """The same of entries of lists."""

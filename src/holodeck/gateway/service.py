@@ -30,6 +30,7 @@ from holodeck.gateway.audit.log import AuditLog, build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
+from holodeck.gateway.auth.groups import build_groups
 from holodeck.gateway.auth.key_watch import KeyWatch
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.auth.stored_keys import StoredKeys
@@ -136,6 +137,7 @@ class Service:
         self.admission = Admission()
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self.stored_keys = StoredKeys(self.store.caller_keys)
+        self.stored_keys.replace_groups(build_groups(config.groups))
         self.stored_keys.add_change_listener(self._apply_stored_keys)
         self.callers = build_callers(config, folder, self.stored_keys)
         self.callers.add_revocation_listener(self._end_revoked)
@@ -251,6 +253,7 @@ class Service:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
         limits = new.gateway.limits
         before, old = self.callers.providers, self.configurations.current
+        self.stored_keys.replace_groups(build_groups(new.gateway.groups))
         providers = build_providers(new.gateway, self._folder, self.stored_keys, before)
         self._metrics.add_servers(_server_names(new))
         self._caller_limits.replace_limits(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import field
 from typing import Protocol
 
 from holodeck.lib.record import record
@@ -37,6 +38,8 @@ class View:
     """Only this server, and no agents. None: all of them."""
     has_agents: bool = True
     """Whether agents are offered as tools."""
+    account: object = field(default=None, compare=False)
+    """Who is charged for the runs of agents, as the door knows it that made the view."""
 
     def has_server(self, server: str) -> bool:
         return self.server in (None, server) and self.scope.allows_server(server)

@@ -40,7 +40,7 @@ DEFAULT_KEY_BACKGROUND = 256
 DEFAULT_KEY_SOCKETS = 256
 # Event streams on which the MCP clients of one caller listen: as many as it may have sessions.
 DEFAULT_KEY_MCP_STREAMS = 256
-Role = Literal["operator", "viewer", "metrics"]
+Role = Literal["operator", "viewer", "keys", "metrics"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """What a caller may do beside its own requests, the most first. `metrics` may make no other requests than for those."""
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
@@ -48,6 +48,8 @@ KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
 # Begins the ids of callers with keys.
 KEY_CALLER_PREFIX = "key:"
+# Begins the ids of groups, to which their members' spending is charged as well.
+GROUP_PREFIX = "group:"
 # Between the name and the id of a key in the id of its caller. No name of a key has it.
 _KEY_ID_SIGN = "#"
 
@@ -89,9 +91,9 @@ class ClaimScopes(FileModel):
     claim: NonEmpty
     """Claim with the values: a text or a list of texts, such as `groups`. `scope` and `scp` are split at spaces. E.g.
     `groups`, not `''`."""
-    values: Annotated[dict[str, Scope], Field(min_length=1)]
-    """By value of the claim, what its tokens may use. A token with several values may use what any of them allows. E.g.
-    `{admins: {}, readers: {tools: ['*.get_*']}}`, not `[admins]`."""
+    values: dict[str, Scope] = Field(default_factory=dict)
+    """By value of the claim, what its tokens may use, beside those of `groups[].claim_values`. A token with several
+    values may use what any of them allows. E.g. `{admins: {}, readers: {tools: ['*.get_*']}}`, not `[admins]`."""
 
 
 def split_pattern(pattern: str) -> tuple[bool, str]:
@@ -163,6 +165,42 @@ class KeyLimits(FileModel):
     """Event streams on which MCP clients listen, including idle ones. 0: none. E.g. `16`, not `-1`."""
 
 
+class GroupLimits(FileModel):
+    """Limits of all members of a group together, each gateway by itself, beside those of each member."""
+
+    in_flight: Annotated[Integer, Field(ge=1)] | None = None
+    """Requests at once. Absent: unlimited. E.g. `64`, not `0`."""
+    requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Requests per minute. Absent: unlimited. E.g. `600`, not `0`."""
+    tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Model tokens per minute. Absent: unlimited. E.g. `1000000`, not `0`."""
+
+
+class CallerGroup(FileModel):
+    """Callers that share a scope, limits and a budget: keys that name it, and tokens by the values of a claim."""
+
+    name: PublicName
+    """Name of the group, for `keys[].group`; unique in the file. E.g. `research`, not `research team`."""
+    allow: Scope | None = None
+    """What the members may use at most: a key with `allow` may use what both allow. Absent: everything. E.g. `{models:
+    ['small*']}`, not `[small]`."""
+    limits: GroupLimits = Field(default_factory=GroupLimits)
+    """Limits of all members together. Absent: none. E.g. `{requests_per_minute: 600}`, not `600`."""
+    budget: Budget | None = None
+    """What all members together may spend on models, on all gateways with the same storage. Every model that they may
+    use needs a `price` then. Absent: unlimited. E.g. `{amount: 200, period: month}`, not `200`."""
+    claim_values: list[NonEmpty] = Field(default_factory=list)
+    """Values of the claim of `jwt.allow_by_claim`, whose tokens are members. A token with the values of several groups
+    may use what any of them allows, and belongs to the first one in the file. E.g. `[research-team]`, not
+    `research-team`, beside `{jwt: {issuer: 'https://login.example.com', audience: holodeck, jwks_file: keys.json,
+    allow_by_claim: {claim: groups}}}`."""
+
+    @property
+    def id(self) -> str:
+        """The id under which its spending is stored."""
+        return f"{GROUP_PREFIX}{self.name}"
+
+
 class CallerKey(FileModel):
     """A caller that authenticates with a key of the gateway. The file has only the hash of the key."""
 
@@ -190,8 +228,15 @@ class CallerKey(FileModel):
     `operator`: it reads the runs and the usage of all callers, makes and changes keys, starts and stops MCP servers,
     and reads `/metrics` and `/v1/config`. With `allow`, only `/metrics`, and the servers that it allows. `viewer`: it
     reads figures and no content: the usage of all callers, the list of keys with what is spent, and `/metrics`.
-    `metrics`: it reads `/metrics`, and every other request is refused. E.g. `operator`, not `admin`.
+    `keys`: it makes, changes and revokes keys of its `group`, and nothing else. `metrics`: it reads `/metrics`, and
+    every other request is refused. E.g. `operator`, not `admin`.
     """
+    group: PublicName | None = None
+    """Group of the caller, by its name in `groups`: its scope, limits and budget hold beside the caller's own. Absent:
+    none. E.g. `research`, not `research team`, beside `{groups: [{name: research}]}`."""
+    owner: NonEmpty | None = None
+    """Id of the person that has made the key for itself, such as `jwt:anna`; the gateway writes it. What the key spends
+    counts for the owner's budget, too. Absent: the key is nobody's own. E.g. `jwt:anna`, not `''`."""
     expires: Annotated[AwareDatetime, Field(strict=False)] | None = None
     """Time after which the key is refused, and what runs for its caller ends, with its time zone. Absent: never. E.g.
     `'2030-01-31T12:00:00Z'`, not `'2030-01-31T12:00:00'`."""
@@ -229,7 +274,14 @@ def without_key_id(caller_id: str) -> str:
 
 
 def _check_caller_key(data: dict[str, Any]) -> list[Violation]:
-    return [*_check_old_hash(data), *_check_other_word(data, "admin", "role: operator")]
+    return [*_check_old_hash(data), *_check_group_role(data), *_check_other_word(data, "admin", "role: operator")]
+
+
+def _check_group_role(data: dict[str, Any]) -> list[Violation]:
+    if data.get("role") != "keys" or data.get("group") is not None:
+        return []
+    fix = "Name a group with 'group', whose keys it may make."
+    return [Violation(key="role", message="the role 'keys' is about the keys of a group", fix=fix)]
 
 
 def _check_other_word(data: dict[str, Any], key: str, fix: str) -> list[Violation]:

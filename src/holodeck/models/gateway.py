@@ -27,7 +27,7 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
-from holodeck.models.callers import Budget, CallerKey, JWTCallers, KeyLimits
+from holodeck.models.callers import Budget, CallerGroup, CallerKey, JWTCallers, KeyLimits
 from holodeck.models.file_model import (
     Boolean,
     FileModel,
@@ -473,6 +473,9 @@ class GatewayFile(FileModel):
     keys: list[CallerKey] = Field(default_factory=list)
     """Callers that authenticate with a key of the gateway. E.g. `[{name: alice, hash:
     'sha256:0000000000000000000000000000000000000000000000000000000000000000'}]`, not `[alice]`."""
+    groups: list[CallerGroup] = Field(default_factory=list)
+    """Groups of callers, each with a scope, limits and a budget of its own. E.g. `[{name: research, budget: {amount:
+    200, period: month}}]`, not `[research]`."""
     jwt: JWTCallers | None = None
     """Callers that authenticate with a token of an identity provider. E.g. `{issuer: 'https://login.example.com',
     audience: holodeck, jwks_file: keys.json}`, not `true`."""

@@ -43,7 +43,7 @@ _COLUMNS = ("NAME", "ROLE", "MAY USE", "LIMITS", "STATE")
 _REMOTE_COLUMNS = (*_COLUMNS, "LAST USED", "SPENT", "IN")
 _ROLE_HELP = (
     "operator: reads the runs of all callers, changes keys and servers. viewer: reads usage, keys and /metrics. "
-    "metrics: reads /metrics, and nothing else."
+    "keys: makes and changes keys of its group. metrics: reads /metrics, and nothing else."
 )
 
 _EPILOG = """\b
@@ -98,6 +98,7 @@ Examples:
 A duration is a number with s, m, h or d."""
 
 _settings_options = (
+    click.option("--group", metavar="NAME", help="Group of the caller, one of 'groups' in the gateway file."),
     click.option("--allow-models", multiple=True, metavar="PATTERNS", help="Models that the caller may use."),
     click.option("--allow-agents", multiple=True, metavar="PATTERNS", help="Agents that the caller may use."),
     click.option("--allow-servers", multiple=True, metavar="PATTERNS", help="MCP servers that the caller may use."),
@@ -245,6 +246,7 @@ def create(
     file: str | None,
     url: str | None,
     role: str | None,
+    group: str | None,
     limits: Mapping[str, int],
     expires: str | None,
     budget: Mapping[str, Any] | None,
@@ -254,7 +256,14 @@ def create(
     """Create a key for the caller NAME and show it once."""
     if not re.fullmatch(PUBLIC_NAME_PATTERN, name):
         raise click.BadParameter("a name holds letters, digits, '_', '.', ':', '/' and '-'")
-    given = {"role": role, "allow": _read_scope(allow), "limits": limits, "budget": budget, "expires": expires}
+    given = {
+        "role": role,
+        "group": group,
+        "allow": _read_scope(allow),
+        "limits": limits,
+        "budget": budget,
+        "expires": expires,
+    }
     settings = {field: value for field, value in given.items() if value}
     if file is None and url is None:
         key = new_key()
@@ -329,6 +338,7 @@ def rotate(name: str, file: str | None, url: str | None, grace: timedelta | None
 @_add_settings_options
 @click.option("--pause/--resume", "paused", default=None, help="Refuse the key for now, or accept it again.")
 @click.option("--no-role", is_flag=True, help="Remove its role: it may make its own requests only.")
+@click.option("--no-group", is_flag=True, help="Take it out of its group.")
 @click.option("--allow-all", is_flag=True, help="Remove the patterns that the caller has.")
 @click.option("--no-limits", is_flag=True, help="Remove its limits: those for all callers hold.")
 @click.option("--no-budget", is_flag=True, help="Remove its budget: that for all callers holds.")
@@ -340,11 +350,13 @@ def update(
     file: str | None,
     url: str | None,
     role: str | None,
+    group: str | None,
     limits: Mapping[str, int],
     expires: str | None,
     budget: Mapping[str, Any] | None,
     paused: bool | None,
     no_role: bool,
+    no_group: bool,
     allow_all: bool,
     no_limits: bool,
     no_budget: bool,
@@ -359,6 +371,8 @@ def update(
         changes: dict[str, Any] = {}
         if role or no_role:
             changes["role"] = role
+        if group or no_group:
+            changes["group"] = group
         if scope or allow_all:
             changes["allow"] = {**({} if allow_all else _mapping_of(entry, "allow")), **scope} or None
         if limits or no_limits:
@@ -411,6 +425,8 @@ def _row_of(caller: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _list_states(caller: Mapping[str, Any]) -> Iterator[str]:
+    if caller["group"]:
+        yield f"in {caller['group']}"
     if caller["paused"]:
         yield "paused"
     if caller["expires"]:

@@ -36,7 +36,7 @@ _ID_CHARS = 12
 # Begins a reference to a variable.
 _REFERENCE = "${"
 
-SETTINGS = ("role", "allow", "limits", "budget", "expires", "paused")
+SETTINGS = ("role", "group", "allow", "limits", "budget", "expires", "paused")
 """Fields of an entry that say what its caller may do."""
 
 
@@ -87,6 +87,9 @@ class CallerKeyFile:
             changes = {field: _drop_absent(value) for field, value in change(entry).items()}
             # A setting with a variable is checked with the whole file only, where its value is known.
             known = {field: value for field, value in changes.items() if not has_reference(value)}
+            if "role" in known and "group" not in changes:
+                # A role may need a group.
+                known["group"] = entry.get("group")
             check_entry(_drop_absent({**_ANY_CALLER, **known}), shown_as=f"the key '{name}'")
             return change_yaml_item(text, "keys", index, changes, str(self.path))
 
@@ -207,6 +210,8 @@ def describe_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
         "name": entry.get("name"),
         "id": entry.get("id"),
         "role": entry.get("role"),
+        "group": entry.get("group"),
+        "owner": entry.get("owner"),
         "allow": entry.get("allow"),
         "limits": entry.get("limits"),
         "budget": entry.get("budget"),

@@ -370,6 +370,8 @@ KEY: dict[str, Any] = {
     "name": "alice",
     "id": "qkzvhtwbarme",
     "role": None,
+    "group": "research",
+    "owner": None,
     "allow": {"models": ["small*"]},
     "limits": None,
     "budget": None,
@@ -382,6 +384,15 @@ KEY: dict[str, Any] = {
     "made_by": "key:ops#tmwqhcxeyabr",
 }
 SPENDING: dict[str, Any] = {"spent": 4.25, "left": 15.75, "resets_at": 1782864000}
+GROUP: dict[str, Any] = {
+    "object": "group",
+    "name": "research",
+    "allow": {"models": ["small*"]},
+    "limits": None,
+    "budget": {"amount": 20, "period": "month"},
+    "claim_values": ["research-team"],
+    "spending": SPENDING,
+}
 CONFIGURATION: dict[str, Any] = {
     "object": "configuration",
     "file": "/srv/holodeck/gateway.yaml",

@@ -89,6 +89,8 @@ class Route:
     """Needs no key. The host is not checked either: probes come by address."""
     roles: tuple[Role, ...] = ()
     """The roles of which a caller needs one. Empty: every caller may use it, but those with the role `metrics`."""
+    checks_caller: bool = False
+    """The handler decides itself which callers without one of the roles may use it, and refuses the others."""
     is_unscoped: bool = False
     """Needs a key without a scope: it is about what all callers may do."""
     is_counted: bool = True

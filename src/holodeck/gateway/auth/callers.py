@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, Protocol
 
+from holodeck.gateway.auth.groups import Groups, SharedAccount, build_owner_account
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib.record import record
 from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, Role
@@ -33,6 +34,11 @@ LOCAL_CALLER_ID = "local"
 
 ClaimValues = Mapping[str, Sequence[str]]
 """Values of claims of a token, by claim."""
+KeyRefusal = Literal["paused", "expired", "no_group", "unknown"]
+"""Why a key is refused that is in the file or in the store.
+
+`no_group`: the file does not have its group any more. `unknown`: it is not known whether the key is in force.
+"""
 
 
 @record
@@ -46,12 +52,16 @@ class Caller:
     """The issuer of its token; empty for a key."""
     expires_at: float | None = field(default=None, compare=False)
     """When its credentials expire, in seconds since 1970. None: never."""
-    is_paused: bool = field(default=False, compare=False)
-    """Whether its key is refused for now."""
+    refusal: KeyRefusal | None = field(default=None, compare=False)
+    """Why its key is refused for now. None: it is not, or has expired."""
     scope: CallerScope = field(default_factory=CallerScope.everything, compare=False)
     """What it may use, as configured now."""
     claim_values: ClaimValues = field(default_factory=dict, compare=False)
     """The values of its token's claims that decide its scope; stored with durable work, which outlives the token."""
+    group: str | None = field(default=None, compare=False)
+    """The name of its group."""
+    shared: tuple[SharedAccount, ...] = field(default=(), compare=False)
+    """The accounts that it is charged to beside its own: of its group, and of the owner of its key."""
 
     def has_expired(self) -> bool:
         return self.expires_at is not None and self.expires_at <= time.time()
@@ -84,8 +94,6 @@ class RevokedCallers:
         return bool(self.names)
 
 
-KeyRefusal = Literal["paused", "expired", "unknown"]
-"""Why a key is refused that is in the file or in the store. `unknown`: it is not known whether it is in force."""
 RevocationListener = Callable[[RevokedCallers], None]
 Credential = tuple[str, object]
 """The id of a caller, or the prefix of the ids of many, with what it proves itself by. Compared, never shown."""
@@ -128,7 +136,8 @@ class APIKeys:
     A hash is looked up by a keyed digest of it: how long that takes says nothing of any key.
     """
 
-    def __init__(self, keys: Iterable[CallerKey] = ()) -> None:
+    def __init__(self, keys: Iterable[CallerKey] = (), groups: Groups | None = None) -> None:
+        self._groups: Groups = groups or {}
         self._digest_key = secrets.token_bytes(_KEY_BYTES)
         self._by_digest: dict[bytes, Caller] = {}
         self._callers: dict[str, Caller] = {}
@@ -140,7 +149,7 @@ class APIKeys:
 
     def add_key(self, key: CallerKey) -> None:
         """Accept a key from now on, if it is in force."""
-        caller = _caller_of_key(key)
+        caller = _caller_of_key(key, self._groups)
         self._callers[caller.id] = caller
         self._keys[caller.id] = key
         for key_hash, with_expiry in _hashes_of_key(key, caller):
@@ -160,7 +169,16 @@ class APIKeys:
         return found if found is not None and _is_in_force(found) else None
 
     def list_credentials(self) -> Sequence[Credential]:
-        return [(caller_id, each) for caller_id, key in self._keys.items() for each in find_accepted_hashes(key)]
+        return [(caller_id, each) for caller_id, key in self._keys.items() for each in self.find_accepted_hashes(key)]
+
+    def find_accepted_hashes(self, key: CallerKey) -> frozenset[str]:
+        """Return the hashes of keys with which a caller is accepted at this moment."""
+        now = time.time()
+        has_expired = key.expires is not None and key.expires.timestamp() <= now
+        if key.paused or has_expired or _is_without_group(key, self._groups):
+            return frozenset()
+        has_old = key.old_hash_expires is not None and key.old_hash_expires.timestamp() > now
+        return frozenset({key.hash, str(key.old_hash)} if has_old else {key.hash})
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         caller = self._callers.get(caller_id)
@@ -170,7 +188,7 @@ class APIKeys:
         found = self._find(token)
         if found is None:
             return None
-        return "paused" if found.is_paused else "expired" if found.has_expired() else None
+        return found.refusal or ("expired" if found.has_expired() else None)
 
     def take_expired(self) -> Collection[str]:
         now = time.time()
@@ -288,10 +306,14 @@ class Callers:
         return caller
 
     def find_current(self, caller: Caller) -> Caller:
-        """Return a caller with the scope and the limits that it has now, for a connection that outlives its
+        """Return a caller with the scope, the limits and the group that it has now, for a connection that outlives its
         handshake."""
         found = self.find_caller(caller.id, caller.issuer, caller.claim_values)
-        return caller if found is None else replace(caller, limits=found.limits, scope=found.scope)
+        return (
+            caller
+            if found is None
+            else replace(caller, limits=found.limits, scope=found.scope, group=found.group, shared=found.shared)
+        )
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """Return a caller with the scope that it has now, by the name of its key or the issuer of its tokens.
@@ -332,15 +354,6 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def find_accepted_hashes(key: CallerKey) -> frozenset[str]:
-    """Return the hashes of keys with which a caller is accepted at this moment."""
-    now = time.time()
-    if key.paused or (key.expires is not None and key.expires.timestamp() <= now):
-        return frozenset()
-    has_old = key.old_hash_expires is not None and key.old_hash_expires.timestamp() > now
-    return frozenset({key.hash, str(key.old_hash)} if has_old else {key.hash})
-
-
 def resolve_caller_id(text: str, find_key: Callable[[str], CallerKey | None]) -> str:
     """Return the id of a caller that a person names, by its id or by the name of its key, with or without `key:`.
 
@@ -360,21 +373,29 @@ def is_storable(name: str) -> bool:
     return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
-def _caller_of_key(key: CallerKey) -> Caller:
+def _is_without_group(key: CallerKey, groups: Groups) -> bool:
+    return key.group is not None and key.group not in groups
+
+
+def _caller_of_key(key: CallerKey, groups: Groups) -> Caller:
     scope = CallerScope.everything() if key.allow is None else CallerScope.of([key.allow])
+    group = None if key.group is None else groups.get(key.group)
+    owned = () if key.owner is None else (build_owner_account(key.owner),)
     expires_at = None if key.expires is None else key.expires.timestamp()
     return Caller(
         id=key.caller_id,
         role=key.role,
         limits=key.limits,
         expires_at=expires_at,
-        is_paused=key.paused,
-        scope=scope,
+        refusal="paused" if key.paused else "no_group" if _is_without_group(key, groups) else None,
+        scope=scope if group is None else scope.within(group.scope),
+        group=key.group,
+        shared=owned if group is None else (*owned, group.account),
     )
 
 
 def _is_in_force(caller: Caller) -> bool:
-    return not caller.is_paused and not caller.has_expired()
+    return caller.refusal is None and not caller.has_expired()
 
 
 def _hashes_of_key(key: CallerKey, caller: Caller) -> list[tuple[str, Caller]]:

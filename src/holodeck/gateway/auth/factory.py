@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.callers import LOCAL_CALLER_ID, APIKeys, CallerProvider, Callers
+from holodeck.gateway.auth.groups import build_groups
 from holodeck.gateway.auth.jwt import JWTProvider
 from holodeck.gateway.auth.stored_keys import StoredKeys
 from holodeck.lib import log
@@ -30,11 +31,12 @@ def build_providers(
     `stored`: the keys in the store, which are accepted beside others. Without others, there is no authentication.
     """
     providers: list[CallerProvider] = []
+    groups = build_groups(gateway.groups)
     if gateway.has_auth:
-        providers += [APIKeys(gateway.keys), stored]
+        providers += [APIKeys(gateway.keys, groups), stored]
     if gateway.jwt is not None:
-        same = (each for each in earlier if isinstance(each, JWTProvider) and each.config == gateway.jwt)
-        providers.append(next(same, None) or JWTProvider(gateway.jwt, folder))
+        same = (each for each in earlier if isinstance(each, JWTProvider) and each.is_of(gateway.jwt, groups))
+        providers.append(next(same, None) or JWTProvider(gateway.jwt, folder, groups))
     return providers
 
 

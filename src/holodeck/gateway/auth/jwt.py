@@ -25,6 +25,7 @@ from holodeck.gateway.auth.callers import (
     KeyRefusal,
     is_storable,
 )
+from holodeck.gateway.auth.groups import Group, Groups
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
 from holodeck.lib.json.parse import parse_json
@@ -33,7 +34,7 @@ from holodeck.lib.net.http1_pool import send_once
 from holodeck.lib.record import record
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.tasks import TaskSet
-from holodeck.models.callers import ROLES, JWTCallers, Role
+from holodeck.models.callers import ROLES, JWTCallers, Role, Scope
 
 # Seconds by which the clocks of the issuer and of this machine may differ.
 JWT_LEEWAY = 30
@@ -66,15 +67,23 @@ class _SigningKey:
 class JWTProvider:
     """Authenticates tokens of one issuer. Tokens that need an unknown key at the same time share one fetch."""
 
-    def __init__(self, config: JWTCallers, folder: Path, *, max_age: float = JWKS_MAX_AGE) -> None:
+    def __init__(
+        self, config: JWTCallers, folder: Path, groups: Groups | None = None, *, max_age: float = JWKS_MAX_AGE
+    ) -> None:
         self.config = config
+        self._groups: Groups = groups or {}
+        self._scopes = _list_scopes(config, self._groups)
         self._folder = folder
         self._keys: dict[str, _SigningKey] = {}
         self._max_age = max_age
         self._renewals = TaskSet()
         self._fetched_at = float("-inf")
         self._lock = asyncio.Lock()
-        self._build_scope = lru_cache(_MAX_SCOPES)(partial(_build_scope, config))
+        self._build_scope = lru_cache(_MAX_SCOPES)(partial(_build_scope, config, self._scopes))
+
+    def is_of(self, config: JWTCallers, groups: Groups) -> bool:
+        """Return whether a provider that is built of these would be the same."""
+        return self.config == config and self._groups == groups
 
     def list_credentials(self) -> Sequence[Credential]:
         # What a token may do can change without that the token is withdrawn.
@@ -105,22 +114,33 @@ class JWTProvider:
         subject = claims.get(self.config.caller_claim)
         if not isinstance(subject, str) or not subject or not is_storable(subject):
             return None
-        scopes = str(claims.get("scope", "")).split()
+        scopes, values = str(claims.get("scope", "")).split(), self._matching_values(claims)
+        group = self._find_group(values)
         return Caller(
             id=f"{JWT_CALLER_PREFIX}{subject}",
             role=_find_role(self.config, scopes),
             issuer=self.config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
-            scope=self._build_scope(values := self._matching_values(claims)),
+            scope=self._build_scope(values),
             claim_values={self.config.allow_by_claim.claim: values} if self.config.allow_by_claim is not None else {},
+            group=None if group is None else group.name,
+            shared=() if group is None else (group.account,),
         )
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """Return the caller of stored work."""
         if not caller_id.startswith(JWT_CALLER_PREFIX) or issuer != self.config.issuer:
             return None
-        scope = self._build_scope(self._matching_values(claim_values))
-        return Caller(id=caller_id, issuer=self.config.issuer, scope=scope, claim_values=claim_values)
+        values = self._matching_values(claim_values)
+        group = self._find_group(values)
+        return Caller(
+            id=caller_id,
+            issuer=self.config.issuer,
+            scope=self._build_scope(values),
+            claim_values=claim_values,
+            group=None if group is None else group.name,
+            shared=() if group is None else (group.account,),
+        )
 
     def explain_refusal(self, token: str) -> KeyRefusal | None:
         return None
@@ -131,14 +151,19 @@ class JWTProvider:
 
     def _matching_values(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the values of the claim of `allow_by_claim` that the file has a scope for, in the order of the
-        file."""
+        file: those of groups last."""
         settings = self.config.allow_by_claim
         if settings is None:
             return ()
         held = claims.get(settings.claim)
         if isinstance(held, str):
             held = held.split() if settings.claim in _SPACED_CLAIMS else [held]
-        return tuple(value for value in settings.values if isinstance(held, list | tuple) and value in held)
+        return tuple(value for value in self._scopes if isinstance(held, list | tuple) and value in held)
+
+    def _find_group(self, values: tuple[str, ...]) -> Group | None:
+        """Return the first group that one of these values makes a token a member of."""
+        found = (group for group in self._groups.values() if not group.claim_values.keys().isdisjoint(values))
+        return next(found, None)
 
     async def close(self) -> None:
         await self._renewals.close(_CLOSE_SECONDS)
@@ -186,10 +211,18 @@ def _find_role(config: JWTCallers, scopes: Sequence[str]) -> Role | None:
     return next((role for role in ROLES if role in found), None)
 
 
-def _build_scope(config: JWTCallers, values: tuple[str, ...]) -> CallerScope:
-    """Return the scope of tokens with these values of the claim, all of which the file has."""
-    if config.allow_by_claim is not None and values:
-        return CallerScope.of(config.allow_by_claim.values[value] for value in values)
+def _list_scopes(config: JWTCallers, groups: Groups) -> Mapping[str, Scope]:
+    """Return the scopes of tokens by the values of the claim."""
+    found = dict(config.allow_by_claim.values) if config.allow_by_claim is not None else {}
+    for group in groups.values():
+        found |= group.claim_values
+    return found
+
+
+def _build_scope(config: JWTCallers, scopes: Mapping[str, Scope], values: tuple[str, ...]) -> CallerScope:
+    """Return the scope of tokens with these values of the claim, all of which have one."""
+    if values:
+        return CallerScope.of(scopes[value] for value in values)
     if config.allow is not None:
         return CallerScope.of([config.allow])
     return CallerScope.everything() if config.allow_by_claim is None else CallerScope.of(())

@@ -77,6 +77,12 @@ class _Part:
     prompts: _Tools | None
     """None: those of servers with tools that are allowed, unless `tools` names what is allowed."""
 
+    def allows_model(self, name: str) -> bool:
+        return self.models.allows(name)
+
+    def allows_agent(self, name: str) -> bool:
+        return self.agents.allows(name)
+
     def allows_server(self, server: str) -> bool:
         has_prompts = self.prompts is not None and self.prompts.may_allow_some(server)
         return self.servers.allows(server) and (has_prompts or self.tools.may_allow_some(server))
@@ -98,12 +104,38 @@ class _Part:
 
 
 @record
+class _Both:
+    """What two scopes allow, both of them."""
+
+    first: _Part | _Both
+    second: _Part | _Both
+
+    def allows_model(self, name: str) -> bool:
+        return self.first.allows_model(name) and self.second.allows_model(name)
+
+    def allows_agent(self, name: str) -> bool:
+        return self.first.allows_agent(name) and self.second.allows_agent(name)
+
+    def allows_server(self, server: str) -> bool:
+        return self.first.allows_server(server) and self.second.allows_server(server)
+
+    def allows_tool(self, server: str, tool: str) -> bool:
+        return self.first.allows_tool(server, tool) and self.second.allows_tool(server, tool)
+
+    def allows_links(self, server: str) -> bool:
+        return self.first.allows_links(server) and self.second.allows_links(server)
+
+    def allows_prompt(self, server: str, prompt: str) -> bool:
+        return self.first.allows_prompt(server, prompt) and self.second.allows_prompt(server, prompt)
+
+
+@record
 class CallerScope:
     """The things that one caller may use. `everything()` is the scope of a caller without `allow`."""
 
     is_limited: bool = True
     """False: everything is allowed, and a check can be left out."""
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[_Part | _Both, ...] = ()
     """Of which any may allow a thing; none of them: nothing is allowed."""
     _tools: dict[tuple[str, str], bool] = field(default_factory=dict, repr=False, compare=False)
 
@@ -120,13 +152,19 @@ class CallerScope:
             return _EVERYTHING
         return CallerScope(parts=tuple(_compile_scope(scope) for scope in found))
 
+    def within(self, other: CallerScope) -> CallerScope:
+        """Return the scope that allows what this and another one allow."""
+        if not (self.is_limited and other.is_limited):
+            return self if self.is_limited else other
+        return CallerScope(parts=tuple(_Both(first=mine, second=its) for mine in self.parts for its in other.parts))
+
     def allows_model(self, name: str) -> bool:
         """Return whether the caller may use a plain model, by its public name."""
-        return not self.is_limited or any(part.models.allows(name) for part in self.parts)
+        return not self.is_limited or any(part.allows_model(name) for part in self.parts)
 
     def allows_agent(self, name: str) -> bool:
         """Return whether the caller may use an agent, by its public name."""
-        return not self.is_limited or any(part.agents.allows(name) for part in self.parts)
+        return not self.is_limited or any(part.allows_agent(name) for part in self.parts)
 
     def allows_server(self, server: str) -> bool:
         """Return whether the caller may use an MCP server: it is allowed, and a tool or a prompt of it can be."""

@@ -23,8 +23,8 @@ from holodeck.gateway.auth.callers import (
     ClaimValues,
     KeyRefusal,
     RevokedCallers,
-    find_accepted_hashes,
 )
+from holodeck.gateway.auth.groups import Groups
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.json.parse import parse_json
@@ -73,6 +73,18 @@ class StoredKeys(APIKeys):
     def add_change_listener(self, listener: ChangeListener) -> None:
         """Call `listener` after each change of the keys, with the callers that are revoked by it. It must not wait."""
         self._listeners.append(listener)
+
+    def replace_groups(self, groups: Groups) -> None:
+        """Take the scopes and accounts of keys from these groups from now on. A key without its group is revoked."""
+        keys = [known.key for known in self._known.values()]
+        before = {key.caller_id: self.find_accepted_hashes(key) for key in keys}
+        self._groups = groups
+        for key in keys:
+            if key.group is not None:
+                self.remove_key(key)
+                self.add_key(key)
+        lost = [key.caller_id for key in keys if not before[key.caller_id] <= self.find_accepted_hashes(key)]
+        self._announce(RevokedCallers(names=frozenset(lost)))
 
     def find_key(self, name: str) -> KnownKey | None:
         return self._known.get(name)
@@ -136,13 +148,18 @@ class StoredKeys(APIKeys):
             before = self._known.pop(name, None)
             if before is not None:
                 self.remove_key(before.key)
-                if not find_accepted_hashes(before.key) <= _find_hashes_now(now, before.key):
+                if not self.find_accepted_hashes(before.key) <= self._find_hashes_now(now, before.key):
                     revoked.add(before.key.caller_id)
             if now is not None:
                 self._known[name] = now
                 self.add_key(now.key)
         self._sorted = None
         self._announce(RevokedCallers(names=frozenset(revoked)))
+
+    def _find_hashes_now(self, known: KnownKey | None, before: CallerKey) -> frozenset[str]:
+        """Return the hashes with which the caller of an earlier key is accepted now."""
+        is_same = known is not None and known.key.caller_id == before.caller_id
+        return self.find_accepted_hashes(known.key) if known is not None and is_same else frozenset()
 
     def _announce(self, revoked: RevokedCallers) -> None:
         for listener in self._listeners:
@@ -160,9 +177,3 @@ def _parse(row: StoredKey) -> KnownKey | None:
         log.error("gateway.key_unreadable", name=row.name)
         return None
     return KnownKey(key=key, entry=entry, made_at=row.made_at, made_by=row.made_by)
-
-
-def _find_hashes_now(known: KnownKey | None, before: CallerKey) -> frozenset[str]:
-    """Return the hashes with which the caller of an earlier key is accepted now."""
-    is_same = known is not None and known.key.caller_id == before.caller_id
-    return find_accepted_hashes(known.key) if known is not None and is_same else frozenset()

@@ -95,7 +95,7 @@ class ContextEndpoints:
         targets |= _approval_targets_of(waiting)
         items = place_outputs_after_calls((*context, *compaction.input.items))
         self._run_builder.configurations.current.file_fetcher.check_images(items)
-        started_at, is_charged = time.monotonic(), self._budgets.has_limit(caller.id)
+        started_at, is_charged = time.monotonic(), self._budgets.has_limit(caller)
         compactor = self._run_builder.build_compactor(backend, caller)
         found = await compactor.compact(items, max_tokens=compaction.max_tokens)
         self._count_tokens(found, caller, backend, time.monotonic() - started_at, is_charged=is_charged)

@@ -17,6 +17,7 @@ from holodeck.engine.tokens import CHARS_PER_TOKEN
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.models.other_bodies import HandedOnBody
 from holodeck.gateway.api.route import route
+from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.http.error_codes import ErrorGroup
 from holodeck.gateway.http.errors import encode_chat_error, reply_for_failed_run
@@ -97,8 +98,8 @@ class PassThroughEndpoints:
             refuse(message, "model")
         exchange = _Exchange(backend, model, body, request.caller.id, model_input=body[needed])
         documents = exchange.send()
-        if self._budgets.has_limit(request.caller.id):
-            documents = exchange.send_charged(self._budgets, request.caller.id)
+        if self._budgets.has_limit(request.caller):
+            documents = exchange.send_charged(self._budgets, request.caller)
         if sent.stream:
             return StreamedReply(chunks=self._encode_sse(exchange, documents, request), encode_error=encode_chat_error)
         try:
@@ -172,13 +173,13 @@ class _Exchange:
         self._document_count += 1
         self._characters += _count_characters(document)
 
-    async def send_charged(self, budgets: Budgets, caller_id: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def send_charged(self, budgets: Budgets, caller: Caller) -> AsyncGenerator[dict[str, Any], None]:
         """Do as `send` for a caller with a limit: the cost is reserved before, and charged after."""
         self.is_charged = True
         limit = self._body.get("max_tokens")
         estimate = self._estimate_usage(limit if isinstance(limit, int) and limit > 0 else 0)
         try:
-            reservation = await budgets.reserve(caller_id, estimate.total_tokens, self._find_cost(estimate) or 0.0)
+            reservation = await budgets.reserve(caller, estimate.total_tokens, self._find_cost(estimate) or 0.0)
         except ModelError as error:
             self._has_ended = True
             self._fail(error)
@@ -191,7 +192,7 @@ class _Exchange:
             has_failed = self._has_ended and not self._document_count
             usage = Usage() if has_failed else self._find_usage()
             reservation.settle(None if has_failed else usage, self._find_cost(usage) or 0.0)
-        await budgets.store_spending(caller_id)
+        await budgets.store_spending(caller)
 
     def _find_usage(self) -> Usage:
         """Return the tokens that the provider has told, or else an estimate by what was sent and received."""

@@ -18,6 +18,7 @@ from holodeck.gateway.http.request import Request
 from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import MINUTES_DAYS, UsageMeter
 from holodeck.lib.off_loop import run_off_loop
+from holodeck.models.callers import GROUP_PREFIX
 from holodeck.storage.usage import (
     DAY,
     HOUR,
@@ -113,20 +114,25 @@ class UsageEndpoints:
         summary="Get the budget",
         description=(
             "The budget of the caller, what it has spent and has left of it, and when it is reset. All are null "
-            "for a caller without a budget."
+            "for a caller without a budget. `group` has the same of its group."
         ),
         reply="Budget",
-        example={"object": "budget", **_NO_BUDGET},
+        example={"object": "budget", **_NO_BUDGET, "group": None},
         errors=("storage",),
         is_counted=False,
     )
     async def get_budget(self, request: Request) -> Reply:
         """Return what the caller has left."""
-        state = await self._budgets.read_state(request.caller.id)
+        caller, group = request.caller, None
+        if caller.group is not None:
+            group = {"name": caller.group, **await self._read_budget(f"{GROUP_PREFIX}{caller.group}")}
+        return json_reply({"object": "budget", **await self._read_budget(caller.id), "group": group})
+
+    async def _read_budget(self, account_id: str) -> dict[str, Any]:
+        state = await self._budgets.read_state(account_id)
         if state is None:
-            return json_reply({"object": "budget", **_NO_BUDGET})
-        budget = {"amount": state.budget.amount, "period": state.budget.period}
-        return json_reply({"object": "budget", **budget, **state.to_resource()})
+            return _NO_BUDGET
+        return {"amount": state.budget.amount, "period": state.budget.period, **state.to_resource()}
 
 
 def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:

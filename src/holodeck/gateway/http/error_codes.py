@@ -129,6 +129,13 @@ ERROR_CODES = (
         status=401,
     ),
     _refusal("key_paused", "The operator has paused the key.", "Ask the operator.", "caller", status=401),
+    _refusal(
+        "key_without_group",
+        "The gateway's file does not have the group of the key any more.",
+        "Ask the operator.",
+        "caller",
+        status=401,
+    ),
     _refusal("key_expired", "The key has expired.", "Ask the operator for a new one.", "caller", status=401),
     _failure(
         503,
@@ -297,6 +304,13 @@ ERROR_CODES = (
         status=409,
     ),
     _refusal("key_exists", "There is a key of this name.", "Use another name, or rotate it.", "keys", status=409),
+    _refusal(
+        "too_many_keys",
+        "A person has as many own keys as it may have.",
+        "Revoke one that is not used any more.",
+        "keys",
+        status=409,
+    ),
     _refusal(
         "key_changed",
         "Another request has changed the key at the same moment.",

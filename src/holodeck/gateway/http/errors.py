@@ -123,6 +123,9 @@ def refused_key_error(refusal: KeyRefusal | None) -> APIError:
             return APIError(503, message, kind="server_error", code="keys_unknown", retry_after=MISSING_RETRY_AFTER)
         case "paused":
             message, code = "This key is paused. Ask the operator of this gateway.", "key_paused"
+        case "no_group":
+            message = "The group of this key is gone. Ask the operator of this gateway."
+            code = "key_without_group"
         case "expired":
             message, code = "This key has expired. Ask the operator of this gateway for a new one.", "key_expired"
         case None:

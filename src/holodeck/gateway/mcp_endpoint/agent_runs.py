@@ -57,7 +57,9 @@ class AgentRuns:
 
 
 def _caller_of(context: RequestContext) -> Caller:
-    scope = context.view.scope
+    account, scope = context.view.account, context.view.scope
+    if isinstance(account, Caller):
+        return account
     return Caller(
         id=context.view.caller_id, scope=scope if isinstance(scope, CallerScope) else CallerScope.everything()
     )

@@ -199,7 +199,13 @@ class MCPEndpoint:
         if not settings.enabled:
             message = "This gateway is no MCP server: its file says 'mcp_endpoint: {enabled: false}'."
             raise APIError(404, message, kind="not_found", code="unknown_url")
-        view = View(caller_id=request.caller.id, scope=request.caller.scope, server=server, has_agents=settings.agents)
+        view = View(
+            caller_id=request.caller.id,
+            scope=request.caller.scope,
+            server=server,
+            has_agents=settings.agents,
+            account=request.caller,
+        )
         if server is not None and not (server in self._methods.catalogue.executor.servers and view.has_server(server)):
             known = self._methods.catalogue.servers(View(caller_id=view.caller_id, scope=view.scope))
             message = unknown_server_text(server, (each.name for each in known))

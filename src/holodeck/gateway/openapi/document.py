@@ -135,7 +135,8 @@ def _describe_route(route: Route) -> str:
         return route.description
     *most, last = route.roles
     listed = f"{', '.join(most)} or {last}" if most else last
-    return f"{route.description}\n\nNeeds a key with the role {listed}."
+    others = ", or what is said above" if route.checks_caller else ""
+    return f"{route.description}\n\nNeeds a key with the role {listed}{others}."
 
 
 def _build_operation(route: Route) -> dict[str, Any]:

@@ -185,7 +185,7 @@ class RunBuilder:
         backend = backend if settings.model is None else configuration.backends[settings.model]
         model = backend.provider
         if self._budgets is not None:
-            model = self._budgets.wrap_model(model, caller.id, backend.llm.prices, has_started=has_started)
+            model = self._budgets.wrap_model(model, caller, backend.llm.prices, has_started=has_started)
         return Compactor(
             model,
             target_tokens=settings.target_tokens,
@@ -236,7 +236,7 @@ class RunBuilder:
         model_request = _build_model_request(request, backend, context, choice, run_id=run_id, caller_id=caller.id)
         model, limits = backend.provider, configuration.gateway.limits
         if self._budgets is not None:
-            model = self._budgets.wrap_model(model, caller.id, backend.llm.prices)
+            model = self._budgets.wrap_model(model, caller, backend.llm.prices)
         return PreparedRun(
             configuration=configuration,
             backend=backend,

@@ -5,6 +5,9 @@
 answer is used, so that a process that is killed has stored the cost of each turn that it went on with. A turn that ends
 before the provider has told its tokens, as when the client leaves, is charged by an estimate of them.
 
+A caller in a group is also charged to the group, and a key that a person has made for itself to that person: each of
+these accounts must have something left.
+
 The tokens of a turn are reserved in the same way for a caller with a limit of tokens a minute. That limit decides
 whether a run starts; one that has had a turn goes on.
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,6 +28,8 @@ from functools import partial
 from typing import Any, Literal
 
 from holodeck.engine.tokens import CHARS_PER_TOKEN, count_items, count_tokens, estimate_usage, find_cut_usage
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.auth.groups import SharedAccount
 from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.gateway.usage.meter import FLUSH_INTERVAL, UsageMeter
 from holodeck.lib import log
@@ -50,6 +55,7 @@ ALERT_SHARE = 0.8
 """The share of a budget after which there is an alert."""
 # Decimal places of amounts that are shown.
 COST_DIGITS = 6
+_THIS_KEY = "This key"
 # Callers whose spending is remembered. More than are active at once; the spending of others is read again.
 _MAX_ACCOUNTS = 10_000
 # Output tokens that are reserved for a turn whose request has no limit: more than most answers have.
@@ -145,6 +151,16 @@ class _OpenTurns:
 _Limited = Literal["cost", "tokens"]
 
 
+@record
+class _Payer:
+    """An account that a turn is charged to, with its limits."""
+
+    id: str
+    shown_as: str
+    budget: Budget | None
+    token_limit: int | None
+
+
 class Reservation:
     """The amount that a turn of a caller has reserved. `settle` is called once, when the turn has ended."""
 
@@ -187,13 +203,17 @@ class Budgets:
         """The start of the period for which there was an alert, by caller."""
         self._reading = asyncio.Lock()
         """Held while an account is read: requests at the same time share it."""
-        self._in_store: Mapping[str, Budget] = {}
+        self._in_store: Mapping[str, Budget | None] = {}
         self.replace_budgets(gateway)
 
     def replace_budgets(self, gateway: GatewayFile) -> None:
         """Hold the budgets of these settings from now on. What was spent stays spent."""
         self._default = gateway.limits.key_budget
-        self._in_file = {key.caller_id: key.budget for key in gateway.keys if key.budget is not None}
+        self._in_file: dict[str, Budget | None] = {
+            key.caller_id: key.budget for key in gateway.keys if key.budget is not None
+        }
+        # The default is for callers: a group without a budget has none.
+        self._in_file |= {group.id: group.budget for group in gateway.groups}
         self._budgets = {**self._in_store, **self._in_file}
 
     def replace_stored_budgets(self, budgets: Mapping[str, Budget]) -> None:
@@ -217,22 +237,26 @@ class Budgets:
         spent = await self._read_spent(caller_id, period)
         return BudgetState(budget=budget, spent=spent, resets_at=period.end)
 
-    async def check(self, caller_id: str) -> None:
-        """Raise `BudgetExceededError` if the caller has spent its budget, and `StorageError` if that is not known."""
-        budget = self.find_budget(caller_id)
+    async def check(self, caller: Caller) -> None:
+        """Raise `BudgetExceededError` if a budget of the caller is spent, and `StorageError` if that is not known."""
+        budget = self.find_budget(caller.id)
         if budget is not None:
-            await self._require_left(caller_id, budget)
+            await self._require_left(caller.id, budget)
+        for each in caller.shared:
+            budget = self.find_budget(each.id)
+            if budget is not None:
+                await self._require_left(each.id, budget, each.shown_as)
 
-    async def reserve(self, caller_id: str, tokens: int, cost: float, *, has_started: bool = False) -> Reservation:
+    async def reserve(self, caller: Caller, tokens: int, cost: float, *, has_started: bool = False) -> Reservation:
         """Reserve an estimated use for a turn of a caller, once its other turns leave something of its limits.
 
         `has_started`: the limit of tokens a minute was checked for its run before.
         Raises `ModelError` if nothing is left, and `StorageError`.
         """
         while True:
-            reservation = Reservation(partial(self.charge, caller_id))
+            reservation = Reservation(partial(self.charge, caller.id, shared=caller.shared))
             try:
-                full = await self._try_reserve(reservation, caller_id, tokens, cost, has_started=has_started)
+                full = await self._try_reserve(reservation, caller, tokens, cost, has_started=has_started)
             except TooManyError as error:
                 text, after = str(error), error.retry_after
                 raise ModelError(
@@ -243,33 +267,73 @@ class Budgets:
             await full.wait_settled()
 
     async def _try_reserve(
-        self, reservation: Reservation, caller_id: str, tokens: int, cost: float, *, has_started: bool
+        self, reservation: Reservation, caller: Caller, tokens: int, cost: float, *, has_started: bool
     ) -> _OpenTurns | None:
         """Reserve a turn, unless the open turns that are returned may use up a limit. Raises `TooManyError`."""
-        budget, token_limit = self.find_budget(caller_id), self._caller_limits.find_token_limit(caller_id)
+        payers = self._list_payers(caller)
         # Before all that does not wait: nothing may come between a look at what is left and its reservation.
-        spent = 0.0 if budget is None else await self._require_left(caller_id, budget)
-        by_cost, by_tokens = self._find_open_turns(caller_id, "cost"), self._find_open_turns(caller_id, "tokens")
-        if budget is not None and by_cost.may_use_up(budget.amount - spent):
-            return by_cost
-        if token_limit is not None and not has_started:
-            left = token_limit - self._caller_limits.require_tokens_left(caller_id)
-            if by_tokens.may_use_up(left):
-                return by_tokens
-        if budget is not None:
-            reservation.add("cost", by_cost, cost, budget.amount)
-        if token_limit is not None:
-            reservation.add("tokens", by_tokens, tokens, token_limit)
+        spent = await self._require_all_left(payers)
+        found = []
+        for payer in payers:
+            by_cost, by_tokens = self._find_open_turns(payer.id, "cost"), self._find_open_turns(payer.id, "tokens")
+            if payer.budget is not None and by_cost.may_use_up(payer.budget.amount - spent[payer.id]):
+                return by_cost
+            if payer.token_limit is not None and not has_started:
+                left = payer.token_limit - self._caller_limits.require_tokens_left(payer.id, payer.shown_as)
+                if by_tokens.may_use_up(left):
+                    return by_tokens
+            found.append((payer, by_cost, by_tokens))
+        for payer, by_cost, by_tokens in found:
+            if payer.budget is not None:
+                reservation.add("cost", by_cost, cost, payer.budget.amount)
+            if payer.token_limit is not None:
+                reservation.add("tokens", by_tokens, tokens, payer.token_limit)
         return None
 
-    def has_limit(self, caller_id: str) -> bool:
-        """Return whether a caller has a budget or a limit of tokens, so that each of its turns is charged."""
-        return self.find_budget(caller_id) is not None or self._caller_limits.find_token_limit(caller_id) is not None
+    def _list_payers(self, caller: Caller) -> list[_Payer]:
+        limits = self._caller_limits
+        own = _Payer(
+            id=caller.id,
+            shown_as=_THIS_KEY,
+            budget=self.find_budget(caller.id),
+            token_limit=limits.find_token_limit(caller.id),
+        )
+        shared = (
+            _Payer(
+                id=each.id,
+                shown_as=each.shown_as,
+                budget=self.find_budget(each.id),
+                token_limit=limits.find_shared_token_limit(each),
+            )
+            for each in caller.shared
+        )
+        return [own, *shared]
+
+    async def _require_all_left(self, payers: Sequence[_Payer]) -> Mapping[str, float]:
+        """Return what each payer with a budget has spent, all as of the moment of the return.
+
+        Raises `BudgetExceededError`.
+        """
+        limited = [(payer, payer.budget) for payer in payers if payer.budget is not None]
+        # In turn: what one has spent may change while another is read.
+        while True:
+            before = self._meter.spent_count
+            spent = {payer.id: await self._require_left(payer.id, budget, payer.shown_as) for payer, budget in limited}
+            if len(limited) <= 1 or self._meter.spent_count == before:
+                return spent
+
+    def has_limit(self, caller: Caller) -> bool:
+        """Return whether the turns of a caller are charged: it has a budget, a limit of tokens or a shared account."""
+        return (
+            bool(caller.shared)
+            or self.find_budget(caller.id) is not None
+            or self._caller_limits.find_token_limit(caller.id) is not None
+        )
 
     def wrap_model(
         self,
         model: ModelProvider,
-        caller_id: str,
+        caller: Caller,
         prices: ModelPrices,
         *,
         has_started: bool = False,
@@ -280,22 +344,30 @@ class Budgets:
         another one.
         """
         # `has_limit`, written out: every request comes here, and most callers have no limit.
-        if self._budgets.get(caller_id, self._default) is None and (
-            self._caller_limits.find_token_limit(caller_id) is None
+        caller_id = caller.id
+        if (
+            self._budgets.get(caller_id, self._default) is None
+            and not caller.shared
+            and self._caller_limits.find_token_limit(caller_id) is None
         ):
             return model
-        return BudgetedModel(model, self, caller_id, prices, has_started=has_started)
+        return BudgetedModel(model, self, caller, prices, has_started=has_started)
 
-    def charge(self, caller_id: str, usage: Usage, cost: float) -> None:
-        """Count the tokens of a turn, and what they cost its caller."""
+    def charge(self, caller_id: str, usage: Usage, cost: float, shared: Iterable[SharedAccount] = ()) -> None:
+        """Count the tokens of a turn, and what they cost its caller and the accounts that it shares."""
         self._caller_limits.add_tokens(caller_id, usage.total_tokens)
         self._meter.spend(caller_id, cost)
+        for each in shared:
+            self._caller_limits.add_shared_tokens(each, usage.total_tokens)
+            self._meter.spend(each.id, cost)
 
-    async def store_spending(self, caller_id: str) -> None:
+    async def store_spending(self, caller: Caller) -> None:
         """Store what a caller with a budget has spent. If that fails, the meter tries again each second."""
-        budget = self.find_budget(caller_id)
-        if budget is not None:
-            self._alert_nearly_spent(caller_id, budget)
+        found = [(each, self.find_budget(each)) for each in (caller.id, *(shared.id for shared in caller.shared))]
+        limited = [(account_id, budget) for account_id, budget in found if budget is not None]
+        for account_id, budget in limited:
+            self._alert_nearly_spent(account_id, budget)
+        if limited:
             with suppress(StorageError):
                 await self._meter.store_spending()
 
@@ -321,12 +393,12 @@ class Budgets:
         for listener in self._alert_listeners:
             listener(caller_id)
 
-    async def _require_left(self, caller_id: str, budget: Budget) -> float:
+    async def _require_left(self, caller_id: str, budget: Budget, shown_as: str = _THIS_KEY) -> float:
         """Return what the caller has spent in this period. Raises `BudgetExceededError` if that is its budget."""
         period = find_period(budget, self._clock())
         spent = await self._read_spent(caller_id, period)
         if spent >= budget.amount:
-            raise BudgetExceededError(_describe(budget, period), max(1.0, period.end - self._clock()))
+            raise BudgetExceededError(_describe(budget, period, shown_as), max(1.0, period.end - self._clock()))
         return spent
 
     async def _read_spent(self, caller_id: str, period: BudgetPeriod) -> float:
@@ -369,14 +441,14 @@ class BudgetedModel(ModelWrapper):
         self,
         inner: ModelProvider,
         budgets: Budgets,
-        caller_id: str,
+        caller: Caller,
         prices: ModelPrices,
         *,
         has_started: bool,
     ) -> None:
         super().__init__(inner)
         self._budgets = budgets
-        self._caller_id = caller_id
+        self._caller = caller
         self._prices = prices
         self._has_started = has_started
 
@@ -385,7 +457,7 @@ class BudgetedModel(ModelWrapper):
         estimate = Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
         cost = 0.0 if price is None else price.cost_of_cut(request, estimate)
         reservation = await self._budgets.reserve(
-            self._caller_id, estimate.total_tokens, cost, has_started=self._has_started
+            self._caller, estimate.total_tokens, cost, has_started=self._has_started
         )
         self._has_started = True
         characters, is_settled = 0, False
@@ -402,7 +474,7 @@ class BudgetedModel(ModelWrapper):
                         is_settled = True
                         answer = replace(answer, usage=_find_usage(request, answer, characters))
                         reservation.settle(answer.usage, 0.0 if price is None else price.cost_of_answer(answer))
-                        await self._budgets.store_spending(self._caller_id)
+                        await self._budgets.store_spending(self._caller)
                     yield batch
         except ModelError:
             if not characters and not is_settled:
@@ -458,9 +530,9 @@ def find_period(budget: Budget, now: float) -> BudgetPeriod:
     return BudgetPeriod(start=int(start.timestamp()), end=int(end.timestamp()))
 
 
-def _describe(budget: Budget, period: BudgetPeriod) -> str:
+def _describe(budget: Budget, period: BudgetPeriod, shown_as: str) -> str:
     reset = datetime.fromtimestamp(period.end, UTC)
     return (
-        f"This key has spent its budget of {budget.amount:g} for this {budget.period}. "
+        f"{shown_as} has spent its budget of {budget.amount:g} for this {budget.period}. "
         f"It is reset at {reset:%Y-%m-%d %H:%M} UTC."
     )

@@ -70,7 +70,7 @@ class UsageMeter:
         """Held while a batch is stored."""
         self._spent: dict[str, dict[int, float]] = {}
         """Cost by caller and hour, from `spent_since` on."""
-        self._spent_count = 0
+        self.spent_count = 0
         """How many costs have been added. `_stored_count`: how many of them are stored."""
         self._stored_count = 0
         self._changed: set[tuple[str, int]] = set()
@@ -135,7 +135,7 @@ class UsageMeter:
             hours = self._spent.setdefault(caller_id, {})
             hours[hour] = hours.get(hour, 0.0) + cost
             self._changed.add((caller_id, hour))
-            self._spent_count += 1
+            self.spent_count += 1
 
     def sum_spent(self, caller_id: str, start: int) -> float:
         """Return what a caller has spent in this process since the start of an hour, but not before `spent_since`."""
@@ -156,13 +156,13 @@ class UsageMeter:
 
         Raises `StorageError`. The spending is then stored later, and counts nevertheless.
         """
-        wanted = self._spent_count
+        wanted = self.spent_count
         if self._stored_count >= wanted:
             return
         async with self._spending_lock:
             if self._stored_count >= wanted:
                 return
-            count, changed, self._changed = self._spent_count, self._changed, set()
+            count, changed, self._changed = self.spent_count, self._changed, set()
             spending = {(caller_id, hour): self._spent[caller_id][hour] for caller_id, hour in changed}
             try:
                 await asyncio.shield(self._store.store_spending(self.source, spending))

@@ -46,6 +46,9 @@ class CreateKey(ClosedModel):
         default=None,
         description="What the caller may do beside its own requests, as `keys[].role` of the gateway file.",
     )
+    group: Annotated[Any, WithJsonSchema({"type": "string"})] = Field(
+        default=None, description="Group of the caller, by its name in `groups` of the gateway file."
+    )
     allow: _Mapping = Field(
         default=None,
         description="What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs.",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from holodeck.gateway.api.models.other_bodies import AcceptTools, CreateKey, RotateKey, StartLogin, UpdateKey
+from holodeck.gateway.auth.key_rights import Managed
 from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     array,
@@ -105,6 +108,8 @@ def _key_schemas() -> dict[str, Schema]:
         "name": string(),
         "id": nullable(string("As `keys[].id` of the gateway file: which of several callers of this name it is.")),
         "role": nullable(choice(ROLES, "What the caller may do beside its own requests.")),
+        "group": nullable(string("The group of the caller.")),
+        "owner": nullable(string("The id of the person that has made the key for itself.")),
         **{name: nullable(schema) for name, schema in settings.items()},
         "expires": nullable(string("Time after which the key is refused.")),
         "paused": boolean("Whether the key is refused for now."),
@@ -119,17 +124,43 @@ def _key_schemas() -> dict[str, Schema]:
         "last_used_at": nullable(integer("When a request with it was last seen, to the minute.")),
         "spending": nullable(record_of(SPENDING)),
     }
+    group = {
+        "object": constant("group"),
+        "name": string(),
+        **{name: nullable(mapping(f"As `groups[].{name}` of the gateway file.")) for name in settings},
+        "claim_values": array(string(), "The values of the claim whose tokens are members."),
+        "spending": nullable(record_of(SPENDING)),
+    }
     created = {**key, "key": string("The key itself, shown only now.")}
     return {
         "Key": record_of(key),
         "ListedKey": record_of(listed),
-        "KeyList": record_of({"object": constant("list"), "data": array(ref("ListedKey")), "has_more": boolean()}),
+        "KeyList": record_of(
+            {
+                "object": constant("list"),
+                "data": array(ref("ListedKey")),
+                "has_more": boolean(),
+                "manages": nullable(choice(get_args(Managed), "Whose keys the caller may make and change.")),
+            }
+        ),
+        "GroupList": record_of({"object": constant("list"), "data": array(ref("Group"))}),
+        "Group": record_of(group),
         "Budget": record_of(
             {
                 "object": constant("budget"),
                 "amount": nullable(number("In the currency of the prices.")),
                 "period": nullable(string("`hour`, `day`, `week` or `month`.")),
                 **{name: nullable(schema) for name, schema in SPENDING.items()},
+                "group": nullable(
+                    record_of(
+                        {
+                            "name": string(),
+                            "amount": nullable(number("In the currency of the prices.")),
+                            "period": nullable(string("`hour`, `day`, `week` or `month`.")),
+                            **{name: nullable(schema) for name, schema in SPENDING.items()},
+                        }
+                    )
+                ),
             }
         ),
         "NewKey": record_of(created),
