@@ -17,7 +17,7 @@ from real.everything_server import serve_everything
 from real.project import START_SECONDS
 
 import holodeck
-from holodeck.cassettes.opened_cassette import open_cassette
+from holodeck.cassettes.opened_cassette import OpenedCassette
 from holodeck.lib.errors import CassetteMismatchError, ConfigError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, cassette, say, spend, think
 
@@ -164,18 +164,18 @@ async def test_tracks_are_recorded_and_replayed_by_themselves(tmp_path: Path) ->
     async def ask(question: str, *answers: str) -> str:
         return (await holodeck.Agent(ScriptedModel(*map(say, answers))).run(question)).text
 
-    with open_cassette(path) as opened:
+    with OpenedCassette(path) as opened:
         for name in ("one", "two"):
             with opened.track(name):
                 await ask(f"Question {name}", f"Answer {name}")
-    with open_cassette(path, "never") as opened:
+    with OpenedCassette(path, "never") as opened:
         with opened.track("two"):
             assert await ask("Question two") == "Answer two"
         with pytest.raises(CassetteMismatchError, match="track 'one', entry 1"), opened.track("one"):
             await ask("Another question")
-    with open_cassette(path) as opened, opened.track("three"):
+    with OpenedCassette(path) as opened, opened.track("three"):
         await ask("Question three", "Answer three")
-    with open_cassette(path, "never") as opened:
+    with OpenedCassette(path, "never") as opened:
         for name in ("one", "two", "three"):
             with opened.track(name):
                 assert await ask(f"Question {name}") == f"Answer {name}"
@@ -190,7 +190,7 @@ async def test_recording_anew_says_which_tools_have_changed(tmp_path: Path) -> N
     async def record(mode: str) -> dict[str, list[str]]:
         async with FaultyMCPServer(mode) as server:
             agent.write(f"  - {{type: mcp, name: calc, description: d, transport: http, url: '{server.url}'}}")
-            async with ScriptedModel(say("Hi.")).serve() as model, open_cassette(agent.cassette, "always") as opened:
+            async with ScriptedModel(say("Hi.")).serve() as model, OpenedCassette(agent.cassette, "always") as opened:
                 await agent.run({"ENDPOINT": model.url})
         return {name: [f"{each.tool} {each.kind}" for each in drift] for name, drift in opened.drift.items()}
 

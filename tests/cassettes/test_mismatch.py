@@ -10,7 +10,7 @@ from async_tests import async_test
 from cassettes.recorded_agent import RecordedAgent
 
 import holodeck
-from holodeck.cassettes.opened_cassette import open_cassette
+from holodeck.cassettes.opened_cassette import OpenedCassette
 from holodeck.lib.errors import CassetteMismatchError
 from holodeck.runtime import load_runner
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, cassette, say
@@ -96,7 +96,7 @@ async def test_entries_that_are_not_used_fail_the_block(tmp_path: Path) -> None:
         await agent.record(call("add", a=1, b=2), say("It is 3."))
 
     async def list_only() -> None:
-        with open_cassette(agent.cassette, "never"):
+        with OpenedCassette(agent.cassette, "never"):
             async with load_runner(agent.file, environ={"ENDPOINT": "http://x.example"}, home=tmp_path) as runner:
                 await runner.mcp.specs()
 

@@ -13,7 +13,7 @@ import pytest
 from holodeck.cli.main import cli
 from holodeck.config.json_schema import SCHEMAS
 from holodeck.gateway.all_endpoints import list_routes
-from holodeck.models.provider import API_KEY_VARIABLES
+from holodeck.models.provider import PROVIDER_SPECS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -116,7 +116,9 @@ def read_names() -> Iterator[tuple[str, str | None]]:
 
 def test_each_variable_that_the_source_reads_has_an_entry() -> None:
     page = (DOCS / "reference" / "environment.md").read_text()
-    names = {name for _, name in read_names() if name is not None} | {*API_KEY_VARIABLES.values()}
+    names = {name for _, name in read_names() if name is not None} | {
+        each.key_variable for each in PROVIDER_SPECS.values() if each.key_variable
+    }
     for table in ("lib/otel.py", "lib/system/process.py"):
         names |= set(re.findall(r'"([A-Z][A-Z_]{3,})"', (SOURCE / table).read_text()))
     assert names > {"HOLODECK_STATE", "NO_COLOR"}

@@ -325,20 +325,6 @@ async def test_restrictions_that_are_gone_from_the_file_are_named_in_the_log(
         assert all(name in line for name in (*names, "mcp_servers.tools.approval")), line
 
 
-@async_test
-async def test_listeners_are_told_when_servers_change_and_not_otherwise(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as mcp, run_gateway(tmp_path) as gateway:
-        told: list[list[str]] = []
-        gateway.service.configurations.add_servers_listener(
-            lambda new: told.append([offer.server.name for offer in new.server_tools])
-        )
-        assert await gateway.reload(limits={"drain_seconds": 0, "in_flight": 5})
-        assert told == []
-        assert await gateway.reload(mcp_servers=[server("added", mcp.url)])
-        assert await gateway.reload(mcp_servers=[])
-        assert told == [["added"], []]
-
-
 @pytest.mark.proves("D-39")
 @async_test(150)
 async def test_twenty_reloads_under_load_fail_no_request_of_unaffected_callers(tmp_path: Path) -> None:

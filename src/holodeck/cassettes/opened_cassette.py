@@ -1,6 +1,6 @@
 """An opened cassette: agents that are built while it is open are recorded or replayed.
 
-    with open_cassette(Path("x.yaml")) as cassette:
+    with OpenedCassette(Path("x.yaml")) as cassette:
         ...
 
 A cassette has tracks. Outside of `track(name)` agents use the one without a name. Each track is replayed if the file
@@ -193,9 +193,6 @@ class OpenedCassette:
         reason = "The variable CI is set, so nothing is recorded here. " if is_ci else ""
         fix = f"{reason}Record it on your machine ({self._how_to_record}), and commit it."
         return ConfigError.of([Problem(message=message, file=str(self.path), fix=fix)])
-
-
-open_cassette = OpenedCassette
 
 
 def _raise_mismatch(track: RecordedTrack | ReplayedTrack, error: Exception | None) -> None:

@@ -13,7 +13,7 @@ configurations; `close` closes what is left of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -123,9 +123,6 @@ class _Closable(Protocol):
     async def close(self) -> None: ...
 
 
-ServersListener = Callable[[Configuration], None]
-
-
 def build_configuration(
     loaded: LoadedGateway,
     served: Backends,
@@ -173,17 +170,12 @@ class ConfigurationHolder:
         self.current = first
         self._superseded: list[Configuration] = []
         """Earlier configurations, oldest first, from the first one that is still used."""
-        self._listeners: list[ServersListener] = []
         self._closing = TaskSet()
         self._servers: dict[_Closable, None] = {}
         """All servers and pools that are not closed yet."""
         self._models: dict[_Closable, None] = {}
         """All models that are not closed yet."""
         self._adopt(first)
-
-    def add_servers_listener(self, callback: ServersListener) -> None:
-        """Call `callback` with the new configuration when MCP servers were added, removed or changed. No waiting."""
-        self._listeners.append(callback)
 
     def replace(self, new: Configuration) -> None:
         """Serve new requests by `new`, and close in the background what only earlier configurations have.
@@ -203,9 +195,6 @@ class ConfigurationHolder:
             self._closing.start(self._retire_servers(servers, before, new), name="close removed servers")
         if models:
             self._closing.start(self._retire_models(models, before), name="close removed models")
-        if old.server_tools != new.server_tools:
-            for callback in self._listeners:
-                callback(new)
 
     async def close(self) -> None:
         """Close all servers and connections, then all models."""

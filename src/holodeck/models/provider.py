@@ -216,7 +216,6 @@ PROVIDER_SPECS: Mapping[Provider, ProviderSpec] = {
         api=REHEARSAL_FIELDS,
     ),
 }
-API_KEY_VARIABLES = {provider: spec.key_variable for provider, spec in PROVIDER_SPECS.items() if spec.key_variable}
 NEEDS_ENDPOINT = {provider for provider, spec in PROVIDER_SPECS.items() if spec.needs_endpoint}
 NEEDS_NAME = {provider for provider, spec in PROVIDER_SPECS.items() if spec.is_service}
 

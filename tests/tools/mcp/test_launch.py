@@ -17,7 +17,7 @@ from tools.mcp.readme_servers import NEEDS_THE_OPT_IN, READY
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.launch.plan import describe_launch, find_refusals, plan_launch, variable_names
+from holodeck.tools.mcp.launch.plan import describe_launch, find_refusals, plan_launch
 from holodeck.tools.mcp.launch.refusal import Refusal
 
 OPT_IN = "allow_unsafe_args: true"
@@ -128,7 +128,7 @@ class TestPlan:
     def test_the_shown_line_is_one_a_shell_would_read_and_has_no_variable(self) -> None:
         launch = plan_launch(a_tool("npx", ["-y", "pkg", "it's $HOME"], env={"B_KEY": "hidden", "A_KEY": "hidden"}))
         assert describe_launch(launch) == """npx -y pkg 'it'"'"'s $HOME'"""
-        assert variable_names(launch) == ("A_KEY", "B_KEY")
+        assert sorted(launch.env) == ["A_KEY", "B_KEY"]
 
     @pytest.mark.parametrize(
         "fields", [{"transport": "http", "url": "https://example.com"}, {"enabled": False, "transport": "stdio"}]

@@ -100,17 +100,8 @@ def usage_of(usage: Usage) -> dict[str, int]:
     }
 
 
-def find_question(items: Sequence[Item]) -> str:
-    """Return the text of the last message of a user: clients may send the whole conversation again."""
-    return _find_last_text(items, "user")
-
-
-def find_answer(items: Sequence[Item]) -> str:
-    """Return the text of the last message of the model."""
-    return _find_last_text(items, "assistant")
-
-
 def _find_last_text(items: Sequence[Item], role: str) -> str:
+    """Return the text of the last message of a role: clients may send the whole conversation again."""
     for item in reversed(items):
         if isinstance(item, Message) and item.role == role:
             return item.text

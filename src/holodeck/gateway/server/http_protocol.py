@@ -90,7 +90,6 @@ class HTTPProtocol(SlowClientGuard):
         self._timer: asyncio.TimerHandle | None = None
         """Looks at the deadline, and is not set again for each request: it may look too early."""
         self._timer_at = _NEVER
-        self._is_disconnected = False
         self._url = b""
         self._header_items: list[tuple[bytes, bytes]] = []
         self._head_size = 0
@@ -129,7 +128,6 @@ class HTTPProtocol(SlowClientGuard):
         self._server_state.connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._is_disconnected = True
         self._writable.set()
         for request in (self._current, *self._pipeline):
             if request is not None:

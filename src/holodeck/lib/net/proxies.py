@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 
@@ -16,12 +16,6 @@ def find_proxy(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return None if proxy is None or proxy_bypass(host) else proxy
-
-
-def without_login(url: str) -> str:
-    """Return a URL without its user name and password."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def proxy_login_headers(proxy: str) -> dict[str, str]:

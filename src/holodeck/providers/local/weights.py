@@ -54,8 +54,6 @@ class Weights:
     """Memory of the running model, as text."""
     tokens_per_second: float = 0.0
     """Output tokens per second, on two cores of an ordinary machine."""
-    prompt_tokens_per_second: float = 0.0
-    """Prompt tokens per second, on the same machine."""
 
     @property
     def file(self) -> str:
@@ -70,7 +68,6 @@ KNOWN_WEIGHTS: tuple[Weights, ...] = (
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         memory="0.7 GB",
         tokens_per_second=15,
-        prompt_tokens_per_second=63,
     ),
     Weights(
         name="qwen2.5-coder-1.5b",
@@ -79,7 +76,6 @@ KNOWN_WEIGHTS: tuple[Weights, ...] = (
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         memory="2 GB",
         tokens_per_second=7,
-        prompt_tokens_per_second=25,
     ),
 )
 

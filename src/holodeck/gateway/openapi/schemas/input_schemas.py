@@ -29,15 +29,10 @@ from holodeck.gateway.openapi.schemas.schema import (
     model_schema,
     model_schemas,
     ref,
-    string,
     variants,
 )
 from holodeck.gateway.wire.request.tools import CHOICE_MODES, HOSTED_TOOL_TYPES
-from holodeck.lib.limits import (
-    MAX_INPUT_TEXT_CHARS,
-)
 
-LONG_TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 _PART_MODELS: tuple[type[APIModel], ...] = (
     InputText,
     InputImage,

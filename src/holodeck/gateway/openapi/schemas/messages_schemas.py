@@ -50,15 +50,12 @@ from holodeck.gateway.wire.messages.errors import ERROR_TYPES, THREAD_NOT_FOUND
 from holodeck.gateway.wire.messages.response import STOP_REASONS
 from holodeck.gateway.wire.messages.server_blocks import WEB_ERROR
 from holodeck.lib.limits import (
-    MAX_CALL_ID_CHARS,
     MAX_INPUT_TEXT_CHARS,
 )
 
 _TEXT = string(max_length=MAX_INPUT_TEXT_CHARS)
 _NULL: Schema = {"type": "null"}
 _HINT = mapping(CACHE_HINT)
-_CALL_ID = string(min_length=1, max_length=MAX_CALL_ID_CHARS)
-_NO_CITATIONS = body_of({"enabled": {"const": False}})
 
 
 def build_messages_schemas() -> dict[str, Schema]:

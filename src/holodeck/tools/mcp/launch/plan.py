@@ -103,11 +103,6 @@ def describe_launch(launch: Launch) -> str:
     return shlex.join(launch.argv)
 
 
-def variable_names(launch: Launch) -> tuple[str, ...]:
-    """Return the names of the variables that are added to the environment of the server."""
-    return tuple(sorted(launch.env))
-
-
 def _build_args(tool: MCPTool) -> tuple[str, ...]:
     if tool.args or not isinstance(tool.command, CommandType):
         return tuple(tool.args or ())

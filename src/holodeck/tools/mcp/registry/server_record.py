@@ -43,7 +43,6 @@ class Package:
     version: str = ""
     base_url: str = ""
     transport: str = "stdio"
-    runtime_hint: str = ""
     runtime_arguments: tuple[Input, ...] = ()
     arguments: tuple[Input, ...] = ()
     environment: tuple[Input, ...] = ()
@@ -112,7 +111,6 @@ def _parse_package(data: Mapping[str, Any]) -> Package:
         version=_text(data, "version"),
         base_url=_text(data, "registryBaseUrl"),
         transport=_text(transport, "type") if isinstance(transport, Mapping) else "stdio",
-        runtime_hint=_text(data, "runtimeHint"),
         runtime_arguments=_parse_arguments(data, "runtimeArguments"),
         arguments=_parse_arguments(data, "packageArguments"),
         environment=tuple(_parse_input(each, _text(each, "name")) for each in _list(data, "environmentVariables")),

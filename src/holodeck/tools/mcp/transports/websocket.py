@@ -20,6 +20,7 @@ from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.tasks import TaskSet
+from holodeck.tools.mcp.auth.provider import REFUSED_STATUSES, AuthRefusal
 from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, TransportSetup, send_quietly
@@ -27,8 +28,6 @@ from holodeck.tools.mcp.transports.duplex import DuplexTransport
 
 # Seconds between two pings, and for the answer to one: a peer that does not answer is considered lost.
 WEBSOCKET_PING = 20.0
-
-_REFUSED_STATUSES = (401, 403)
 
 
 class WebSocketTransport(DuplexTransport):
@@ -101,9 +100,8 @@ class WebSocketTransport(DuplexTransport):
                 return socket
 
     async def _renew_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
-        if self._auth is None or error.response.status_code not in _REFUSED_STATUSES:
+        if self._auth is None or error.response.status_code not in REFUSED_STATUSES:
             return False
-        from holodeck.tools.mcp.auth.provider import AuthRefusal
 
         headers = error.response.headers
         return await self._auth.refused(
@@ -151,7 +149,7 @@ class WebSocketTransport(DuplexTransport):
         excerpt = self._errors.excerpt(bytes(response.body or b""))
         text = f"HTTP {response.status_code} {response.reason_phrase} instead of a WebSocket. {excerpt}".rstrip()
         return self._errors.connection(
-            "authorize" if response.status_code in _REFUSED_STATUSES else "connect",
+            "authorize" if response.status_code in REFUSED_STATUSES else "connect",
             text,
             status=response.status_code,
             body=excerpt,
