@@ -1,7 +1,7 @@
-"""Every rule of a call holds by every door: of a model at each API, and of an MCP client.
+"""Every rule of a call holds by every door: of a model at each API, of an MCP client, and of an agent by itself.
 
-The rules are listed once, and all of them are tried at one gateway. The server behind must see no call that a rule
-stops, and the audit log has each call, the same by every door.
+The rules are listed once, and all of them are tried at one gateway and at one agent. The server behind must see no call
+that a rule stops, and the audit log has each call, the same by every door.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from gateway.mcp_endpoint.raw_client import build_request, raw_client
 from gateway.mcp_endpoint.sdk_client import connect
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
+from holodeck.agents.agent import Agent
+from holodeck.models.items import FunctionCallOutput, Message
+from holodeck.models.model_io import ModelRequest
 from holodeck.models.tool import MCPTool
+from holodeck.runtime import load_runner
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.lock.current_lock import build_current_lock
@@ -130,18 +134,23 @@ def _define(name: str, server: FaultyMCPServer) -> dict[str, Any]:
     return {"name": name, "type": "mcp", "transport": "http", "url": server.url, **SERVERS[name]}
 
 
+async def _write_lock(file: Path, server: FaultyMCPServer) -> None:
+    """Accept what the server lists for all definitions in a file, but not the tool of the two that differ."""
+    async with create_mcp_plugin(MCPTool.model_validate(_define("free", server))) as plugin:
+        accepted = await build_current_lock(plugin)
+    drifted = replace(accepted, tools={**accepted.tools, "add": LockedEntry(values={"description": "Other."})})
+    unlisted = replace(accepted, tools={key: tool for key, tool in accepted.tools.items() if key != "add"})
+    locks = {**dict.fromkeys(SERVERS, accepted), "drifted": drifted, "unlisted": unlisted}
+    write_lock(file.parent, LockFile(files={file.name: locks}))
+
+
 @asynccontextmanager
 async def _guarded_gateway(folder: Path) -> AsyncIterator[tuple[RunningGateway, FaultyMCPServer]]:
     """A gateway with all rules: one server behind, under the name of each rule, and an agent."""
     async with FaultyMCPServer() as server, ScriptedModel(lambda _: say("I.")).serve() as scripted:
         llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": scripted.url}
         (folder / "clerk.yaml").write_bytes(orjson.dumps({"name": "clerk", "description": "Knows.", "model": llm}))
-        async with create_mcp_plugin(MCPTool.model_validate(_define("free", server))) as plugin:
-            accepted = await build_current_lock(plugin)
-        drifted = replace(accepted, tools={**accepted.tools, "add": LockedEntry(values={"description": "Other."})})
-        unlisted = replace(accepted, tools={key: tool for key, tool in accepted.tools.items() if key != "add"})
-        locks = {**dict.fromkeys(SERVERS, accepted), "drifted": drifted, "unlisted": unlisted}
-        write_lock(folder, LockFile(files={"gateway.yaml": locks}))
+        await _write_lock(folder / "gateway.yaml", server)
         entries = [_define(name, server) for name in SERVERS]
         async with run_gateway(
             folder,
@@ -181,6 +190,37 @@ async def test_every_rule_of_a_call_holds_by_every_door_and_is_recorded_the_same
             "with the refused call of the MCP client that had wrong arguments"
         )
     assert orjson.dumps(ARGUMENTS) not in (tmp_path / AUDIT_FILE).read_bytes()
+
+
+@pytest.mark.proves("D-35", "D-38")
+@async_test(120)
+async def test_every_rule_of_a_call_holds_for_an_agent_in_a_terminal_and_in_python(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+
+    def answer(request: ModelRequest) -> Any:
+        last = request.items[-1]
+        if isinstance(last, FunctionCallOutput):
+            return say("refused" if last.is_error else "done")
+        name, arguments = orjson.loads(last.text if isinstance(last, Message) else "")
+        return call(name, **arguments)
+
+    async with FaultyMCPServer() as server:
+        await _write_lock(file, server)
+        definitions = [{"description": "d", **_define(name, server)} for name in SERVERS]
+        file.write_bytes(orjson.dumps({"name": "agent", "tools": definitions}))
+        model = ScriptedModel(answer)
+        async with (
+            load_runner(file, model=model, environ={}, home=tmp_path) as runner,
+            Agent.from_file(file, model=model, environ={}, home=tmp_path) as agent,
+        ):
+            for name, rule in {**RULES, "none": Rule()}.items():
+                if rule.key != KEY:
+                    continue
+                tool = rule.tool if rule.server == "free" else full_name(rule.server, rule.tool)
+                question = orjson.dumps([tool, rule.arguments]).decode()
+                said = [(await runner.run(question)).text, (await agent.run(question)).text]
+                assert said == (["done"] * 2 if name == "none" else ["refused"] * 2), name
+                assert len(server.calls()) == (2 if name == "none" else 0), name
 
 
 @pytest.mark.proves("D-38")
