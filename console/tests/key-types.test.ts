@@ -7,6 +7,8 @@ const KEY: CallerKey = {
   name: "alice",
   id: null,
   role: null,
+  group: null,
+  owner: null,
   allow: { models: ["small-*", "!small-x"], servers: [], tools: [] },
   limits: { requests_per_minute: 60, in_flight: 4 },
   budget: { amount: 20, period: "week" },

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildCurl, describeType, findReferences, type Endpoint } from "../src/screens/api/openapi";
 import { writeSettings } from "../src/screens/configuration/settings-text";
-import { buildBody, describeLimits, describeScope } from "../src/screens/keys/key-types";
+import { buildBody, EMPTY_DRAFT, describeLimits, describeScope } from "../src/screens/keys/key-types";
 
 test("settings read like the file", () => {
   const settings = {
@@ -43,7 +43,7 @@ test("settings read like the file", () => {
 });
 
 test("a key has only what was entered", () => {
-  const empty = { name: " ann ", role: "", scope: {}, limits: {}, amount: "", period: "month", expires: "" };
+  const empty = { ...EMPTY_DRAFT, name: " ann " };
   assert.deepEqual(buildBody(empty), { name: "ann" });
   const full = {
     ...empty,
@@ -66,7 +66,7 @@ test("what a key may is a line", () => {
   assert.equal(describeScope({ models: ["a", "b"], servers: [] }), "models: a, b; servers: none");
   const times = { expires: null, paused: false, old_hash_expires: null, made_at: null, last_used_at: null };
   const rest = { id: null, ...times, spending: null, caller_id: "key:ann", source: "store" as const, made_by: null };
-  const key = { object: "key" as const, name: "", role: null, allow: null, ...rest };
+  const key = { object: "key" as const, name: "", role: null, group: null, owner: null, allow: null, ...rest };
   assert.equal(describeLimits({ ...key, limits: null, budget: null }), "as for all");
   assert.equal(
     describeLimits({ ...key, limits: { in_flight: 3, sockets: null }, budget: { amount: 2, period: "day" } }),

@@ -361,16 +361,45 @@ GATEWAY_GROUPS = (
         path="keys[].",
         title="Keys of a caller",
         about="Each entry is a caller. `holodeck keys create NAME` prints the entry and the key.",
-        file=_gateway(models=_PRICED, keys=[{"name": "alice", "hash": "sha256:" + "0" * 64}]),
+        file=_gateway(
+            models=_PRICED,
+            groups=[{"name": "research"}],
+            keys=[{"name": "alice", "hash": "sha256:" + "0" * 64}],
+        ),
         at=("keys", 0),
+    ),
+    Group(
+        model="CallerGroup",
+        path="groups[].",
+        title="Keys of a group",
+        about="Each entry is a group of callers: keys that name it, and tokens by the values of a claim.",
+        file=_gateway(
+            models=_PRICED,
+            groups=[{"name": "research"}],
+            jwt={
+                "issuer": "https://login.example.com",
+                "audience": "holodeck",
+                "jwks_url": "https://login.example.com/keys",
+                "allow_by_claim": {"claim": "groups", "values": {"admins": {}}},
+            },
+        ),
+        at=("groups", 0),
+    ),
+    Group(
+        model="GroupLimits",
+        path="groups[].limits.",
+        title="Keys of a group's limits",
+        about="Limits of all members of a group together, beside those of each of them. Each gateway counts by itself.",
+        file=_gateway(groups=[{"name": "research", "limits": {}}]),
+        at=("groups", 0, "limits"),
     ),
     Group(
         model="Scope",
         path="keys[].allow.",
         title="Keys of a scope",
-        about="What a caller may use: `allow` of a key, of `jwt`, and of each value of `jwt.allow_by_claim`. A list "
-        "has names and globs. One that begins with `!` denies, and wins over all others. A list that is absent allows "
-        "everything of its kind, `[]` nothing, and a list with only denials all the rest.",
+        about="What a caller may use: `allow` of a key, of a group, of `jwt`, and of each value of "
+        "`jwt.allow_by_claim`. A list has names and globs. One that begins with `!` denies, and wins over all others. "
+        "A list that is absent allows everything of its kind, `[]` nothing, and a list with only denials all the rest.",
         file=_gateway(keys=[{"name": "alice", "hash": "sha256:" + "0" * 64, "allow": {}}]),
         at=("keys", 0, "allow"),
     ),

@@ -114,6 +114,19 @@ async def test_a_key_is_narrowed_and_widened_by_updates_and_goes_on_working(fold
     assert await list_models(folder, key) == [["small", "big"]]
 
 
+def test_a_key_is_put_into_a_group_of_the_file_and_taken_out_of_it(folder: Path) -> None:
+    with (folder / "gateway.yaml").open("a") as file:
+        file.write("groups: [{name: research}]\n")
+    key_in(run_keys(folder, "create", "alice", "-f", ".", "--group", "research"))
+    assert "in research" in run_keys(folder, "list").stdout
+    refused = run_keys(folder, "update", "alice", "--group", "reserch")
+    assert (refused.returncode, "Did you mean 'research'?" in refused.stderr) == (2, True), refused.stderr
+    assert run_keys(folder, "update", "alice", "--role", "keys").returncode == 0
+    assert run_keys(folder, "update", "alice", "--no-group").returncode == 2, "its role is about a group"
+    assert run_keys(folder, "update", "alice", "--no-group", "--no-role").returncode == 0
+    assert "in research" not in run_keys(folder, "list").stdout
+
+
 def test_an_update_leaves_comments_variables_and_the_rest_of_the_file(folder: Path) -> None:
     file = folder / "gateway.yaml"
     digest = f'"sha256:{"0" * 64}"'

@@ -13,6 +13,7 @@ from async_tests import async_test
 from console.accessibility import find_violations, scrolls_sideways
 from console.browser import open_page
 from gateway.config_entries import ASK
+from gateway.identity_provider import issuing
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from playwright.async_api import Page, expect
 
@@ -257,3 +258,30 @@ async def test_axe_finds_nothing_in_the_keys_and_they_fit(tmp_path: Path, browse
         assert not await scrolls_sideways(page)
         await page.get_by_role("button", name=f"Rotate {ANN}").click()
         assert not await find_violations(page)
+
+
+@async_test(SECONDS)
+async def test_a_person_of_a_group_makes_keys_and_sees_only_those(tmp_path: Path, browser_url: str) -> None:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(), admins=[OPS]) as gateway:
+        jwt = {**issuer.config, "allow_by_claim": {"claim": "groups"}}
+        groups = [{"name": "research", "claim_values": ["researchers"]}]
+        assert await gateway.reload(jwt=jwt, groups=groups)
+        token = issuer.token_with(sub="anna", groups=["researchers"], scope="")
+        await gateway.send("POST", "/v1/keys", {"name": "stranger", "group": "research"}, key=OPS)
+        async with open_page(browser_url, f"{gateway.url}/#/keys") as page:
+            await page.get_by_role("textbox", name="Key").fill(token)
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="You have no keys yet")).to_be_visible()
+            await page.get_by_role("button", name="Create a key").click()
+            form = page.get_by_role("form", name="Create a key")
+            await expect(form.get_by_role("combobox", name="Role")).to_have_count(0)
+            await form.get_by_role("textbox", name="Name of the caller").fill("laptop")
+            await form.get_by_role("button", name="Create").click()
+            assert await _can_list(gateway, await _read_new_key(page))
+            await expect(page.get_by_role("cell", name="research")).to_be_visible()
+            await expect(page.get_by_text("stranger")).to_have_count(0)
+            assert await find_violations(page) == []
+            await page.get_by_role("button", name="Edit laptop").click()
+            await page.get_by_role("textbox", name="Models").fill("small")
+            await page.get_by_role("button", name="Save").click()
+            await expect(page.get_by_role("cell", name="models: small")).to_be_visible()

@@ -192,8 +192,7 @@ class CallerGroup(FileModel):
     claim_values: list[NonEmpty] = Field(default_factory=list)
     """Values of the claim of `jwt.allow_by_claim`, whose tokens are members. A token with the values of several groups
     may use what any of them allows, and belongs to the first one in the file. E.g. `[research-team]`, not
-    `research-team`, beside `{jwt: {issuer: 'https://login.example.com', audience: holodeck, jwks_file: keys.json,
-    allow_by_claim: {claim: groups}}}`."""
+    `research-team`."""
 
     @property
     def id(self) -> str:
@@ -233,7 +232,7 @@ class CallerKey(FileModel):
     """
     group: PublicName | None = None
     """Group of the caller, by its name in `groups`: its scope, limits and budget hold beside the caller's own. Absent:
-    none. E.g. `research`, not `research team`, beside `{groups: [{name: research}]}`."""
+    none. E.g. `research`, not `research team`."""
     owner: NonEmpty | None = None
     """Id of the person that has made the key for itself, such as `jwt:anna`; the gateway writes it. What the key spends
     counts for the owner's budget, too. Absent: the key is nobody's own. E.g. `jwt:anna`, not `''`."""

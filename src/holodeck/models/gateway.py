@@ -474,8 +474,8 @@ class GatewayFile(FileModel):
     """Callers that authenticate with a key of the gateway. E.g. `[{name: alice, hash:
     'sha256:0000000000000000000000000000000000000000000000000000000000000000'}]`, not `[alice]`."""
     groups: list[CallerGroup] = Field(default_factory=list)
-    """Groups of callers, each with a scope, limits and a budget of its own. E.g. `[{name: research, budget: {amount:
-    200, period: month}}]`, not `[research]`."""
+    """Groups of callers, each with a scope, limits and a budget of its own. E.g. `[{name: research, limits:
+    {requests_per_minute: 600}}]`, not `[research]`."""
     jwt: JWTCallers | None = None
     """Callers that authenticate with a token of an identity provider. E.g. `{issuer: 'https://login.example.com',
     audience: holodeck, jwks_file: keys.json}`, not `true`."""

@@ -26,6 +26,7 @@ const EXAMPLES = { models: "small-*", agents: "helper", servers: "files", tools:
 const ROLES: readonly [string, string][] = [
   ["", "None: makes its own requests"],
   ["viewer", "Viewer: sees usage, keys and metrics"],
+  ["keys", "Keys: makes and changes the keys of its group"],
   ["metrics", "Metrics: reads /metrics, and nothing else"],
   ["operator", "Operator: sees and changes everything on these screens"],
 ];
@@ -34,13 +35,15 @@ const PERIODS = ["hour", "day", "week", "month"];
 interface KeyFormProps {
   /** The key to be changed. Null: a new one is made. */
   edited: CallerKey | null;
+  /** Whether roles and groups can be given, as operators do. */
+  hasRoles: boolean;
   /** What the gateway has refused. */
   problem: KeyProblem | null;
   onSubmit: (body: KeyBody) => Promise<void>;
   onCancel: () => void;
 }
 
-export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
+export function KeyForm({ edited, hasRoles, problem, onSubmit, onCancel }: KeyFormProps) {
   const [draft, setDraft] = useState(() => (edited ? readDraft(edited) : EMPTY_DRAFT));
   const [isSending, setIsSending] = useState(false);
   const form = useRef<HTMLFormElement>(null);
@@ -82,19 +85,31 @@ export function KeyForm({ edited, problem, onSubmit, onCancel }: KeyFormProps) {
             isRequired
           />
         )}
-        <RoleField
-          role={draft.role}
-          onChange={(role) => setDraft({ ...draft, role })}
-          problem={problem}
-          inputRef={edited ? firstOfKey : null}
-        />
+        {hasRoles && (
+          <>
+            <RoleField
+              role={draft.role}
+              onChange={(role) => setDraft({ ...draft, role })}
+              problem={problem}
+              inputRef={edited ? firstOfKey : null}
+            />
+            <TextField
+              label="Group"
+              place="group"
+              problem={problem}
+              value={draft.group}
+              onInput={(group) => setDraft({ ...draft, group })}
+            />
+          </>
+        )}
         <TextField
-          label="Expires (empty: never)"
+          label={hasRoles ? "Expires (empty: never)" : "Expires"}
           place="expires"
           problem={problem}
           value={draft.expires}
           onInput={(expires) => setDraft({ ...draft, expires })}
           type="datetime-local"
+          {...(edited && !hasRoles ? { inputRef: first } : {})}
         />
       </div>
       <Group legend="May use (empty: everything; globs; ! in front denies)" place="allow" problem={problem}>

@@ -1,7 +1,6 @@
 /** One page of the keys, with the search for a name. */
-import type { List } from "../../api/types";
 import { KeyTable, type KeyTableActions } from "./key-table";
-import type { CallerKey } from "./key-types";
+import type { KeyPage } from "./key-types";
 
 /** Which page is shown. */
 export interface Place {
@@ -21,7 +20,7 @@ export function buildPath({ text, starts }: Place): string {
 }
 
 interface KeyPagesProps extends KeyTableActions {
-  page: List<CallerKey>;
+  page: KeyPage;
   place: Place;
   onTurn: (place: Place) => void;
 }
@@ -43,7 +42,7 @@ export function KeyPages({ page, place, onTurn, ...actions }: KeyPagesProps) {
           />
         </label>
       )}
-      <KeyTable keys={page.data} hasSearch={text !== ""} {...actions} />
+      <KeyTable keys={page.data} manages={page.manages} hasSearch={text !== ""} {...actions} />
       {(starts.length > 1 || page.has_more) && (
         <p class="actions">
           <button

@@ -1,6 +1,6 @@
 /** The callers that have a key. */
 import type { KeyAction } from "./key-dialogs";
-import { describeLimits, describeScope, type CallerKey } from "./key-types";
+import { describeLimits, describeScope, type CallerKey, type KeyPage } from "./key-types";
 
 /** What can be done with a key of the store. */
 export interface KeyTableActions {
@@ -11,12 +11,21 @@ export interface KeyTableActions {
 
 interface KeyTableProps extends KeyTableActions {
   keys: readonly CallerKey[];
+  manages: KeyPage["manages"];
   /** Whether only some of the keys were asked for. */
   hasSearch: boolean;
 }
 
-export function KeyTable({ keys, hasSearch, onAction, onEdit, onPause }: KeyTableProps) {
+export function KeyTable({ keys, manages, hasSearch, onAction, onEdit, onPause }: KeyTableProps) {
   if (keys.length === 0 && hasSearch) return <p class="hint">No key has this in its name.</p>;
+  if (keys.length === 0 && manages === "own") {
+    return (
+      <div class="empty">
+        <h2>You have no keys yet</h2>
+        <p>A key is for your own programs. It may use what your group may, and counts for your budget.</p>
+      </div>
+    );
+  }
   if (keys.length === 0) {
     return (
       <div class="empty">
@@ -46,6 +55,7 @@ export function KeyTable({ keys, hasSearch, onAction, onEdit, onPause }: KeyTabl
           <tr key={key.name}>
             <td>
               {key.name} {key.role && <span class="badge warn">{key.role}</span>}{" "}
+              {key.group && <span class="badge">{key.group}</span>}{" "}
               {key.paused && <span class="badge error">paused</span>}
               {listNotes(key).map((note) => (
                 <span key={note} class="hint line expiry">
@@ -59,7 +69,7 @@ export function KeyTable({ keys, hasSearch, onAction, onEdit, onPause }: KeyTabl
             <td>
               {key.source === "file" ? (
                 <span class="hint">in the file of the gateway</span>
-              ) : (
+              ) : manages === null || (manages === "group" && key.role) ? null : (
                 <KeyActions keyOfRow={key} onAction={onAction} onEdit={onEdit} onPause={onPause} />
               )}
             </td>

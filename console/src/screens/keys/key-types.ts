@@ -1,11 +1,17 @@
 /** Keys as `/v1/keys` has them, with the settings of the gateway file. */
 import type { ListedKey } from "../../api/schema";
+import type { List } from "../../api/types";
 import { formatCost } from "../usage/usage-format";
 
 export interface CallerKey extends ListedKey {
   allow: Partial<Record<ScopeArea, string[] | null>> | null;
   limits: Partial<Record<string, number | null>> | null;
   budget: { amount: number; period: string } | null;
+}
+
+/** A page of keys, with whose keys the reader may make and change. */
+export interface KeyPage extends List<CallerKey> {
+  manages: "all" | "group" | "own" | null;
 }
 
 export type { NewKey } from "../../api/schema";
@@ -18,6 +24,8 @@ export interface KeyDraft {
   name: string;
   /** Empty: none. */
   role: string;
+  /** Empty: none. */
+  group: string;
   scope: Partial<Record<ScopeArea, string>>;
   limits: Partial<Record<string, string>>;
   amount: string;
@@ -29,6 +37,7 @@ export interface KeyDraft {
 export const EMPTY_DRAFT: KeyDraft = {
   name: "",
   role: "",
+  group: "",
   scope: {},
   limits: {},
   amount: "",
@@ -40,6 +49,7 @@ export const EMPTY_DRAFT: KeyDraft = {
 export interface KeyBody {
   name: string;
   role?: string | null;
+  group?: string | null;
   allow?: CallerKey["allow"];
   limits?: Record<string, number | string> | null;
   budget?: { amount: number | string; period: string } | null;
@@ -60,6 +70,7 @@ export function buildBody(draft: KeyDraft): KeyBody {
   return {
     name: draft.name.trim(),
     ...(draft.role ? { role: draft.role } : {}),
+    ...(draft.group.trim() ? { group: draft.group.trim() } : {}),
     ...(allow ? { allow } : {}),
     ...(limits ? { limits } : {}),
     ...(draft.amount.trim() ? { budget: buildBudget(draft) } : {}),
@@ -74,6 +85,7 @@ export function readDraft(key: CallerKey): KeyDraft {
   return {
     name: key.name,
     role: key.role ?? "",
+    group: key.group ?? "",
     scope: Object.fromEntries(scope),
     limits: Object.fromEntries(limits),
     amount: key.budget ? String(key.budget.amount) : "",
@@ -89,6 +101,7 @@ export function buildChanges(key: CallerKey, draft: KeyDraft): KeyBody {
   return {
     name: key.name,
     ...(draft.role === before.role ? {} : { role: draft.role || null }),
+    ...(draft.group.trim() === before.group ? {} : { group: draft.group.trim() || null }),
     ...(isSame(before.scope, draft.scope) ? {} : { allow: buildScope(before, draft, key.allow ?? {}) }),
     ...(isSame(before.limits, draft.limits) ? {} : { limits: buildLimits(draft) }),
     ...(isBudgetTouched ? { budget: draft.amount.trim() ? buildBudget(draft) : null } : {}),
@@ -104,7 +117,7 @@ export function hasChanges(body: KeyBody): boolean {
 /** The part of the form that a refused field belongs to: `allow.models` for `allow.models[0]`. Empty: none. */
 export function findPlace(param: string): string {
   const [, group = "", name = ""] = /^(\w+)(?:\.(\w+))?/.exec(param) ?? [];
-  if (["name", "role", "expires"].includes(group)) return group;
+  if (["name", "role", "group", "expires"].includes(group)) return group;
   if (group === "budget") return name === "amount" ? param : group;
   if (group === "allow") return (SCOPE_AREAS as readonly string[]).includes(name) ? `${group}.${name}` : group;
   return group === "limits" ? [group, name].filter(Boolean).join(".") : "";

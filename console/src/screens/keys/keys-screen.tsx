@@ -1,21 +1,28 @@
-/** The keys of callers, for operators: made, changed, paused, replaced and revoked in the store of the gateways. */
+/** The keys of callers, for operators, leads of groups and people who have their own: made, changed, paused, replaced and revoked in the store of the gateways. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { APIError, fetchJSON } from "../../api/client";
-import type { List } from "../../api/types";
 import { CopyButton } from "../../components/copy-button";
 import { Failure } from "../../components/failure";
 import { asError, useResource } from "../../components/resource";
 import { KeyDialogs, type KeyAction } from "./key-dialogs";
 import { KeyForm } from "./key-form";
 import { buildPath, FIRST_PAGE, KeyPages } from "./key-pages";
-import { findPlace, hasChanges, type CallerKey, type KeyBody, type KeyProblem, type NewKey } from "./key-types";
+import {
+  findPlace,
+  hasChanges,
+  type CallerKey,
+  type KeyBody,
+  type KeyPage,
+  type KeyProblem,
+  type NewKey,
+} from "./key-types";
 
 /** What the form is open for: a new key, or the key of this name. */
 type Editing = { kind: "new" } | { kind: "key"; key: CallerKey };
 
 export function KeysScreen() {
   const [place, setPlace] = useState(FIRST_PAGE);
-  const keys = useResource<List<CallerKey>>(buildPath(place), place.text);
+  const keys = useResource<KeyPage>(buildPath(place), place.text);
   const [editing, setEditing] = useState<Editing | null>(null);
   const [made, setMade] = useState<NewKey | null>(null);
   const [action, setAction] = useState<KeyAction | null>(null);
@@ -76,15 +83,11 @@ export function KeysScreen() {
     if (confirmed.kind === "revoke") await change(`v1/keys/${encodeURIComponent(name)}`, { method: "DELETE" });
     else await change("v1/keys/rotate", { body: { name, grace_seconds: graceSeconds } });
   };
-  const closeMade = () => {
-    setMade(null);
-    create.current?.focus();
-  };
   return (
     <div class="screen-padding keys-screen">
       <header class="server-head">
         <h1>Keys</h1>
-        {keys.value && editing?.kind !== "new" && (
+        {keys.value?.manages && editing?.kind !== "new" && (
           <button ref={create} type="button" class="primary" onClick={() => open({ kind: "new" })}>
             Create a key
           </button>
@@ -95,12 +98,13 @@ export function KeysScreen() {
       <div aria-live="polite">
         {failure && <p class="alert">{failure}</p>}
         {done && <p class="hint">{done}</p>}
-        {made && <MadeKey key={made.key} made={made} onClose={closeMade} />}
+        {made && <MadeKey key={made.key} made={made} onClose={() => (setMade(null), create.current?.focus())} />}
       </div>
       {editing && (
         <KeyForm
           key={editing.kind === "key" ? `key ${editing.key.name}` : "new"}
           edited={editing.kind === "key" ? editing.key : null}
+          hasRoles={keys.value?.manages === "all"}
           problem={problem}
           onSubmit={save}
           onCancel={() => open(null)}
