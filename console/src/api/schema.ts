@@ -161,7 +161,11 @@ export interface ListedKey {
   /** As `keys[].id` of the gateway file: which of several callers of this name it is. */
   id: string | null;
   /** What the caller may do beside its own requests. */
-  role: "operator" | "viewer" | "metrics" | null;
+  role: "operator" | "viewer" | "keys" | "metrics" | null;
+  /** The group of the caller. */
+  group: string | null;
+  /** The id of the person that has made the key for itself. */
+  owner: string | null;
   /** What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs. */
   allow: Record<string, unknown> | null;
   /** As `keys[].limits` of the gateway file. */
@@ -200,7 +204,11 @@ export interface NewKey {
   /** As `keys[].id` of the gateway file: which of several callers of this name it is. */
   id: string | null;
   /** What the caller may do beside its own requests. */
-  role: "operator" | "viewer" | "metrics" | null;
+  role: "operator" | "viewer" | "keys" | "metrics" | null;
+  /** The group of the caller. */
+  group: string | null;
+  /** The id of the person that has made the key for itself. */
+  owner: string | null;
   /** What the caller may use: `models`, `agents`, `servers` and `tools`, as lists of globs. */
   allow: Record<string, unknown> | null;
   /** As `keys[].limits` of the gateway file. */
