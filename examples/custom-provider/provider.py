@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import holodeck
-from holodeck.models.items import text_message
-from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, TextDelta
+from holodeck import Message, ModelAnswer, ModelEvent, ModelRequest, TextContent, TextDelta
 
 
 class ShoutingModel:
@@ -16,7 +15,7 @@ class ShoutingModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         text = request.items[-1].content[0].text.upper() + "!"
         yield TextDelta(text=text)
-        yield ModelAnswer(items=(text_message("assistant", text),), finish="stop")
+        yield ModelAnswer(items=(Message(role="assistant", content=(TextContent(text=text),)),), finish="stop")
 
     async def close(self) -> None:
         pass
