@@ -89,6 +89,10 @@ def test_a_changed_and_a_new_tool_are_withheld_and_the_others_work(project: MCPP
         refused = project.run_mcp("call", "files", tool, "path=x")
         assert refused.returncode == 1
         assert "holodeck.lock" in refused.stderr
+    notice = "The tool 'delete' is withheld: it is not in holodeck.lock. 'holodeck mcp lock --accept' accepts it."
+    for command in ("list", "tools"):
+        assert notice in project.run_mcp(command).stderr
+    assert notice in project.run_mcp("doctor").stdout
 
 
 def test_check_shows_the_difference_with_invisible_characters_and_has_exit_code_3(project: MCPProject) -> None:

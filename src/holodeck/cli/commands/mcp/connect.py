@@ -113,6 +113,12 @@ def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
     return replace(loaded, tool=tool)
 
 
+def list_notices(plugin: MCPPlugin) -> list[str]:
+    """Return sentences about what the lists of a server leave out: patterns without a tool, what differs from its lock."""
+    withheld = (*plugin.withheld_tools, *plugin.withheld_texts)
+    return [*plugin.unmatched_patterns, *(drift.notice for drift in withheld)]
+
+
 def reason_text(error: HoloDeckError) -> str:
     """Return the text of an error without the name of its server, which is shown beside it."""
     text = str(error)

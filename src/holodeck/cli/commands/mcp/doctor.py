@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from holodeck.cli.commands.mcp.connect import open_plugin, reason_text, run_with_logging, with_timeout
+from holodeck.cli.commands.mcp.connect import list_notices, open_plugin, reason_text, run_with_logging, with_timeout
 from holodeck.cli.commands.mcp.target import Target, select_servers, start_timeout_option, target_options
 from holodeck.cli.output.config_problems import (
     count_findings,
@@ -314,7 +314,7 @@ async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, to
         done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
         return
     counts = f"{count_of(tools, 'tool')}, {count_of(prompts, 'prompt')}" if tool.load_tools else "'load_tools' is false"
-    done.add_passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
+    done.add_passed(LISTS, "\n".join((counts, *list_notices(plugin))))
     began = time.monotonic()
     try:
         await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})

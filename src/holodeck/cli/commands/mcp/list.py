@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
+from holodeck.cli.commands.mcp.connect import (
+    ServerResult,
+    list_notices,
+    query_all,
+    reason_text,
+    run_with_logging,
+    with_timeout,
+)
 from holodeck.cli.commands.mcp.target import Target, failure_data, start_timeout_option, target_options, warn_about_file
 from holodeck.cli.output.config_problems import problem_data
 from holodeck.config.server_loader import LoadedServers
@@ -47,7 +54,7 @@ class _ServerDescription:
     prompts: int
     software: str
     warnings: list[str]
-    """Patterns of the configuration file that match none of its tools."""
+    """See `list_notices`."""
 
 
 @click.command("list", epilog=_EPILOG)
@@ -91,7 +98,7 @@ async def _describe_server(plugin: MCPPlugin) -> _ServerDescription:
         tools=len(tools),
         prompts=len(await plugin.list_prompts()),
         software=" ".join(str(info[key]) for key in ("name", "version") if info.get(key)),
-        warnings=list(plugin.unmatched_patterns),
+        warnings=list_notices(plugin),
     )
 
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
+from holodeck.cli.commands.mcp.connect import (
+    ServerResult,
+    list_notices,
+    query_all,
+    reason_text,
+    run_with_logging,
+    with_timeout,
+)
 from holodeck.cli.commands.mcp.target import (
     Target,
     failure_data,
@@ -65,11 +72,18 @@ def _print_listing(
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     refused = loaded.refused if server is None else {}
 
+    notices: dict[str, list[str]] = {}
+
+    async def query(plugin: MCPPlugin) -> list[T]:
+        items = await ask(plugin)
+        notices[plugin.name] = list_notices(plugin)
+        return items
+
     def print_result(result: ServerResult[list[T]]) -> None:
         if not target.as_json:
-            _print_server_items(result, show, kind, is_single=len(chosen) == 1)
+            _print_server_items(result, show, kind, notices.get(result.name, []), is_single=len(chosen) == 1)
 
-    results = run_with_logging(query_all(chosen, ask, on_result=print_result, verb="asking"), verbose=target.verbose)
+    results = run_with_logging(query_all(chosen, query, on_result=print_result, verb="asking"), verbose=target.verbose)
     if target.as_json:
         listed = [_server_items_data(result, data) for result in results]
         invalid = [{"name": name, "error": {"message": found[0].message}} for name, found in refused.items()]
@@ -81,7 +95,12 @@ def _print_listing(
 
 
 def _print_server_items(
-    result: ServerResult[list[T]], show: Callable[[list[T]], None], kind: str, *, is_single: bool
+    result: ServerResult[list[T]],
+    show: Callable[[list[T]], None],
+    kind: str,
+    notices: Sequence[str],
+    *,
+    is_single: bool,
 ) -> None:
     if result.error is not None:
         click.echo(f"{result.name}: {escape_unprintable(reason_text(result.error))}", err=True)
@@ -93,6 +112,8 @@ def _print_server_items(
         show(result.answer)
     elif result.is_enabled:
         click.echo(f"(no {kind})")
+    for notice in notices:
+        click.secho(f"  {escape_unprintable(notice)}", fg="yellow", err=True)
     if not is_single:
         click.echo()
 

@@ -102,9 +102,7 @@ class _AddCommand(click.Command):
 @json_option()
 @print_errors_as_json
 @click.pass_context
-def command(
-    ctx: click.Context, /, *, name: str | None, stray: tuple[str, ...], as_json: bool, **options: Any
-) -> int:
+def command(ctx: click.Context, /, *, name: str | None, stray: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Add a server to your file: the command behind --, a --url, or NAME of the registry (with a slash).
 
     A command or a URL needs no NAME: it is made from it.
@@ -123,7 +121,9 @@ def command(
     elif options["url"]:
         addition = _take_url(name, own, options)
     elif name is None:
-        raise click.UsageError("Which server? Write -- and its command, --url and its address, or a name of the registry")
+        raise click.UsageError(
+            "Which server? Write -- and its command, --url and its address, or a name of the registry"
+        )
     else:
         addition = _take_from_registry(name, own, options)
     is_confirmed = not is_from_registry or options["yes"]

@@ -66,7 +66,7 @@ class OwnFile:
     def find_free_name(self, wanted: str) -> str:
         """Return the name, with a number if a server of the file has it."""
         entries = self.list_entries()
-        return make_unique_name(wanted, {entry.get("name") for entry in entries if isinstance(entry, dict)})
+        return make_unique_name(wanted, {str(entry.get("name")) for entry in entries if isinstance(entry, dict)})
 
     def add_entries(
         self,
