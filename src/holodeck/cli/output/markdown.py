@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -149,8 +149,8 @@ def _share_room(table: Table, room: int) -> None:
 
 class _Table(TableElement):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for table in super().__rich_console__(console, options):
-            assert isinstance(table, Table)
+        for each in super().__rich_console__(console, options):
+            table = cast("Table", each)
             room = options.max_width - table.__rich_measure__(console, options).minimum
             if room < 0:
                 yield from self._list_rows(options.max_width)

@@ -114,7 +114,7 @@ def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
 
 
 def list_notices(plugin: MCPPlugin) -> list[str]:
-    """Return sentences about what the lists of a server leave out: patterns without a tool, what differs from its lock."""
+    """Return a sentence for each pattern that matches no tool, and for each thing that the lock withholds."""
     withheld = (*plugin.withheld_tools, *plugin.withheld_texts)
     return [*plugin.unmatched_patterns, *(drift.notice for drift in withheld)]
 
