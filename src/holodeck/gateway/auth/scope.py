@@ -137,6 +137,8 @@ class CallerScope:
     """False: everything is allowed, and a check can be left out."""
     parts: tuple[_Part | _Both, ...] = ()
     """Of which any may allow a thing; none of them: nothing is allowed."""
+    sources: tuple[tuple[Scope, ...], ...] = field(default=(), repr=False, compare=False)
+    """What the parts are compiled from, in their order: a part allows what all scopes of its entry allow."""
     _tools: dict[tuple[str, str], bool] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
@@ -150,13 +152,18 @@ class CallerScope:
         found = tuple(scopes)
         if Scope() in found:
             return _EVERYTHING
-        return CallerScope(parts=tuple(_compile_scope(scope) for scope in found))
+        return CallerScope(
+            parts=tuple(_compile_scope(scope) for scope in found), sources=tuple((scope,) for scope in found)
+        )
 
     def within(self, other: CallerScope) -> CallerScope:
         """Return the scope that allows what this and another one allow."""
         if not (self.is_limited and other.is_limited):
             return self if self.is_limited else other
-        return CallerScope(parts=tuple(_Both(first=mine, second=its) for mine in self.parts for its in other.parts))
+        return CallerScope(
+            parts=tuple(_Both(first=mine, second=its) for mine in self.parts for its in other.parts),
+            sources=tuple((*mine, *its) for mine in self.sources for its in other.sources),
+        )
 
     def allows_model(self, name: str) -> bool:
         """Return whether the caller may use a plain model, by its public name."""
