@@ -1,4 +1,4 @@
-"""Which keys a caller may see, make and change.
+"""The keys that a caller may see, make and change.
 
 An operator may do all of that with every key, and a viewer sees every key. A caller with the role `keys` has the keys
 of its group, but those with a role, which only operators give. A person with a token who is in a group has the keys
@@ -28,7 +28,7 @@ _OPERATORS_SETTINGS = ("role", "group")
 
 @record
 class KeyRights:
-    """What one caller may do with keys."""
+    """The rights of one caller over keys."""
 
     caller: Caller
     manages: Managed | None

@@ -105,7 +105,7 @@ class _Part:
 
 @record
 class _Both:
-    """What two scopes allow, both of them."""
+    """The intersection of two scopes."""
 
     first: _Part | _Both
     second: _Part | _Both

@@ -31,7 +31,13 @@ _NULLABLE_TEXT = nullable(string())
 
 def build_operator_schemas() -> dict[str, Schema]:
     """Build the schemas, by name."""
-    return {**_server_schemas(), **_key_schemas(), "Configuration": _configuration_schema(), **_login_schemas()}
+    return {
+        **_server_schemas(),
+        **_key_schemas(),
+        **_group_schemas(),
+        "Configuration": _configuration_schema(),
+        **_login_schemas(),
+    }
 
 
 def _server_schemas() -> dict[str, Schema]:
@@ -124,13 +130,6 @@ def _key_schemas() -> dict[str, Schema]:
         "last_used_at": nullable(integer("When a request with it was last seen, to the minute.")),
         "spending": nullable(record_of(SPENDING)),
     }
-    group = {
-        "object": constant("group"),
-        "name": string(),
-        **{name: nullable(mapping(f"As `groups[].{name}` of the gateway file.")) for name in settings},
-        "claim_values": array(string(), "The values of the claim whose tokens are members."),
-        "spending": nullable(record_of(SPENDING)),
-    }
     created = {**key, "key": string("The key itself, shown only now.")}
     return {
         "Key": record_of(key),
@@ -143,29 +142,31 @@ def _key_schemas() -> dict[str, Schema]:
                 "manages": nullable(choice(get_args(Managed), "Whose keys the caller may make and change.")),
             }
         ),
-        "GroupList": record_of({"object": constant("list"), "data": array(ref("Group"))}),
-        "Group": record_of(group),
-        "Budget": record_of(
-            {
-                "object": constant("budget"),
-                "amount": nullable(number("In the currency of the prices.")),
-                "period": nullable(string("`hour`, `day`, `week` or `month`.")),
-                **{name: nullable(schema) for name, schema in SPENDING.items()},
-                "group": nullable(
-                    record_of(
-                        {
-                            "name": string(),
-                            "amount": nullable(number("In the currency of the prices.")),
-                            "period": nullable(string("`hour`, `day`, `week` or `month`.")),
-                            **{name: nullable(schema) for name, schema in SPENDING.items()},
-                        }
-                    )
-                ),
-            }
-        ),
         "NewKey": record_of(created),
         "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
         **model_schemas((CreateKey, UpdateKey, RotateKey)),
+    }
+
+
+def _group_schemas() -> dict[str, Schema]:
+    settings = ("allow", "limits", "budget")
+    group = {
+        "object": constant("group"),
+        "name": string(),
+        **{name: nullable(mapping(f"As `groups[].{name}` of the gateway file.")) for name in settings},
+        "claim_values": array(string(), "The values of the claim whose tokens are members."),
+        "spending": nullable(record_of(SPENDING)),
+    }
+    budget = {
+        "amount": nullable(number("In the currency of the prices.")),
+        "period": nullable(string("`hour`, `day`, `week` or `month`.")),
+        **{name: nullable(schema) for name, schema in SPENDING.items()},
+    }
+    of_group = nullable(record_of({"name": string(), **budget}))
+    return {
+        "GroupList": record_of({"object": constant("list"), "data": array(ref("Group"))}),
+        "Group": record_of(group),
+        "Budget": record_of({"object": constant("budget"), **budget, "group": of_group}),
     }
 
 
