@@ -1,7 +1,7 @@
 """The keys that a caller may see, make and change.
 
 An operator may do all of that with every key, and a viewer sees every key. A caller with the role `keys` has the keys
-of its group, but those with a role, which only operators give. A person with a token who is in a group has the keys
+of its group, but those with a role, which only operators give. A person with a token and a group has the keys
 that it has made for itself. These end with time, since nothing tells the gateway that a person has left the group.
 """
 
