@@ -55,7 +55,9 @@ def is_alive(pid: int) -> bool:
 async def wait_ended(pids: Collection[int]) -> set[int]:
     """Wait until none of these processes runs, and return those that still do after half a minute."""
     deadline = time.monotonic() + _ENDED_SECONDS
-    while (left := {pid for pid in pids if is_alive(pid)}) and time.monotonic() < deadline:
+    while left := {pid for pid in pids if is_alive(pid)}:
+        if time.monotonic() > deadline:
+            break
         await asyncio.sleep(0.05)
     return left
 

@@ -54,9 +54,11 @@ class KnownKey:
 class StoredKeys(APIKeys):
     """Authenticates keys that are in the store."""
 
-    def __init__(self, store: CallerKeyStore, *, known_seconds: float = KNOWN_SECONDS) -> None:
+    def __init__(
+        self, store: CallerKeyStore, *, groups: Groups | None = None, known_seconds: float = KNOWN_SECONDS
+    ) -> None:
         """`known_seconds`: after so long without an answer of the store, its keys are refused."""
-        super().__init__()
+        super().__init__(groups=groups)
         self._store = store
         self._known_seconds = known_seconds
         self._known: dict[str, KnownKey] = {}
