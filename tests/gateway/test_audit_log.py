@@ -330,6 +330,7 @@ async def test_every_request_of_an_operator_leaves_an_entry_unless_its_route_is_
     assert plain == {
         ("GET", "/metrics"),
         ("GET", "/v1/config"),
+        ("GET", "/v1/groups"),
         ("GET", "/v1/keys"),
         ("GET", "/v1/mcp/servers"),
         ("GET", "/v1/mcp/servers/{name}/login"),

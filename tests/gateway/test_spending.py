@@ -51,7 +51,7 @@ async def test_spending_is_shown_to_its_caller_and_to_operators(
         assert mine["left"] == pytest.approx(10 - 2 * COST)
         assert time.time() < mine["resets_at"] < time.time() + 32 * 86_400
         _, other = await gateway.send("GET", "/v1/budget", key=BOB)
-        assert other == {"object": "budget"} | dict.fromkeys(("amount", "period", "spent", "left", "resets_at"))
+        assert other == {"object": "budget"} | dict.fromkeys(("amount", "period", "spent", "left", "resets_at", "group"))
         _, listed = await gateway.send("GET", "/v1/keys", key=OPS)
         spending = {key["name"]: key["spending"] for key in listed["data"]}
         assert spending == {ALICE: {name: mine[name] for name in ("spent", "left", "resets_at")}, BOB: None, OPS: None}

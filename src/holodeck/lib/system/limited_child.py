@@ -48,9 +48,12 @@ def run_limited(work: Callable[[], T], *, cpu_seconds: int, memory_bytes: int) -
         os.kill(child, signal.SIGKILL)
         raise
     finally:
-        _, status = os.waitpid(child, 0)
+        _, status, used = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGXCPU:
+    # In one long call of the kernel, the limit of the user is reached, too, before the signal is delivered.
+    cpu_limit = _lower_limit(resource.RLIMIT_CPU, cpu_seconds)
+    was_killed_late = code == -signal.SIGKILL and used.ru_utime + used.ru_stime >= cpu_limit
+    if code == -signal.SIGXCPU or was_killed_late:
         raise LimitExceededError("it took too much CPU time")
     if code == _OUT_OF_MEMORY:
         raise LimitExceededError("it took too much memory")
@@ -96,14 +99,16 @@ def _set_limits(cpu_seconds: int, memory_bytes: int) -> None:
         (resource.RLIMIT_AS, _current_address_space() + memory_bytes),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(kind)[1]
-        if hard != resource.RLIM_INFINITY:
-            # Below the limit of the user, at which the kernel kills without saying why.
-            limit = min(limit, max(hard - 1, 0))  # noqa: PLW2901
         # Some systems have no limit of the address space.
         with suppress(ValueError, OSError):
-            resource.setrlimit(kind, (limit, hard))
+            resource.setrlimit(kind, (_lower_limit(kind, limit), resource.getrlimit(kind)[1]))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+
+
+def _lower_limit(kind: int, limit: int) -> int:
+    """Return a limit below that of the user, at which the kernel kills without saying why."""
+    hard = resource.getrlimit(kind)[1]
+    return limit if hard == resource.RLIM_INFINITY else min(limit, max(hard - 1, 0))
 
 
 def _current_address_space() -> int:
