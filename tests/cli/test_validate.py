@@ -230,19 +230,34 @@ def test_a_folder_that_would_take_for_ever_is_an_error_in_bounded_time(tmp_path:
     assert "agent.yaml\n  ConfigError: the file cannot be checked: it took too much CPU time\n" in done.stderr
 
 
-def test_the_addresses_of_deployments_are_shown_in_place_of_the_model_s_own(tmp_path: Path) -> None:
+def test_deployments_and_stand_ins_are_shown_with_their_own_addresses_and_keys(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").write_text(
         "name: helper\n"
         "model:\n"
         "  provider: openai_compatible\n"
         "  name: fast\n"
         "  endpoint: https://unused.example.com/v1\n"
+        "  api_key: ${SHARED_KEY}\n"
         "  deployments:\n"
-        "    - endpoint: https://eu.example.com/v1\n"
-        "    - endpoint: https://us.example.com/v1\n"
+        "    - {endpoint: 'https://eu.example.com/v1', api_key: '${EU_KEY}'}\n"
+        "    - {endpoint: 'https://us.example.com/v1', name: fast-us}\n"
+        "  fallback:\n"
+        "    - {provider: anthropic, name: slow, api_key: '${CLAUDE_KEY}'}\n"
+        "    - {provider: rehearsal}\n"
         "instructions: {inline: Help.}\n"
     )
-    shown = run_holodeck("validate", "agent.yaml", cwd=tmp_path)
+    keys = dict.fromkeys(("SHARED_KEY", "EU_KEY", "CLAUDE_KEY"), "a-secret-key")
+    shown = run_holodeck("validate", "agent.yaml", cwd=tmp_path, env=keys)
     assert shown.returncode == 0, shown.stderr
-    assert "https://eu.example.com/v1, https://us.example.com/v1" in " ".join(shown.stdout.split())
+    assert [line.split(maxsplit=1) for line in shown.stdout.splitlines()[1:6]] == [
+        ["Model", "openai_compatible fast"],
+        ["Deployment", "at https://eu.example.com/v1, with the key of ${EU_KEY}"],
+        ["Deployment", "fast-us at https://us.example.com/v1, with the key of ${SHARED_KEY}"],
+        ["Stand-in", "anthropic slow at api.anthropic.com, with the key of ${CLAUDE_KEY}"],
+        ["Stand-in", "rehearsal"],
+    ]
+    listed = json.loads(run_holodeck("validate", "agent.yaml", "--json", cwd=tmp_path, env=keys).stdout)["model"]
+    assert [each["key"] for each in listed["deployments"]] == ["${EU_KEY}", "${SHARED_KEY}"]
+    assert [each["provider"] for each in listed["fallback"]] == ["anthropic", "rehearsal"]
     assert "unused" not in shown.stdout
+    assert "a-secret-key" not in shown.stdout + shown.stderr

@@ -311,7 +311,10 @@ async def test_a_model_with_two_deployments_answers_by_the_one_that_can(tmp_path
             models = orjson.loads(gateway.file.read_bytes())["models"]
             one = models[0]["model"].pop("endpoint")
             models[0]["model"]["deployments"] = [{"endpoint": one}, {"endpoint": two.url, "name": "other"}]
+            models[0]["model"]["fallback"] = [{"provider": "rehearsal"}]
             assert await gateway.reload(models=models)
+            _, shown = await gateway.send("GET", "/v1/config")
+            assert shown["settings"]["models"] == models
             for _ in range(4):
                 code, found = await gateway.send("POST", "/v1/responses", BODIES["/v1/responses"])
                 assert (code, found["model"], found["output"][0]["content"][0]["text"]) == (200, MODEL, "two")

@@ -206,23 +206,35 @@ def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
     }
 
 
-def _describe_endpoints(model: LLM, written: Mapping[str, Any]) -> str:
-    """Return the address of a model, or those of its deployments, each once."""
-    listed = written.get("deployments")
-    deployments = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    found = [describe_endpoint(model, {**written, **each}) for each in deployments]
-    return ", ".join(dict.fromkeys(found or [describe_endpoint(model, written)]))
-
-
 def _model_summary(model: LLM, entry: object) -> dict[str, Any]:
-    """Return a model with its endpoint and where its key comes from. `entry` is the model as written."""
+    """Return a model, its deployments and its stand-ins, with their endpoints and where their keys come from.
+
+    `entry` is the model as written.
+    """
     written = entry if isinstance(entry, dict) else {}
-    address = {"endpoint": _describe_endpoints(model, written), "key": describe_key(model, written)}
-    return {
+    summary: dict[str, Any] = {
         "provider": model.provider.value,
         "name": _as_written(model.name, written.get("name")),
-        **(address if model.spec.is_service else {}),
     }
+    if model.deployments:
+        listed = zip(model.list_deployments(), written.get("deployments") or (), strict=False)
+        summary["deployments"] = [
+            {
+                "name": _as_written(each.name, own.get("name", written.get("name"))),
+                **_describe_access(each, {**written, **own}),
+            }
+            for each, own in listed
+        ]
+    elif model.spec.is_service:
+        summary |= _describe_access(model, written)
+    stand_ins = zip(model.stand_ins.values(), written.get("fallback") or (), strict=False)
+    if fallback := [_model_summary(each, own) for each, own in stand_ins]:
+        summary["fallback"] = fallback
+    return summary
+
+
+def _describe_access(model: LLM, written: Mapping[str, Any]) -> dict[str, str]:
+    return {"endpoint": describe_endpoint(model, written), "key": describe_key(model, written)}
 
 
 def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
@@ -270,23 +282,31 @@ def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
             ("Listens", gateway["listens"]),
             ("Callers", callers),
             ("Storage", gateway["storage"]),
-            *(("Model", f"{model['served_as']}: {_model_line(model)}") for model in summary_data["models"]),
+            *(line for model in summary_data["models"] for line in _list_model_lines(model, f"{model['served_as']}: ")),
         ]
     agent, model = summary_data["agent"], summary_data["model"]
     about = f" - {agent['description']}" if agent["description"] else ""
     return [
         ("Agent", f"{agent['name']}{about}"),
         *([("Author", agent["author"])] if agent["author"] else []),
-        ("Model", _model_line(model)),
+        *_list_model_lines(model),
     ]
 
 
-def _model_line(model: dict[str, Any]) -> str:
-    name = f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"
-    if "endpoint" not in model:
-        return name
-    key = "without a key" if model["key"] == NO_KEY else f"with the key of {model['key']}"
-    return f"{name} at {model['endpoint']}, {key}"
+def _list_model_lines(model: dict[str, Any], prefix: str = "", label: str = "Model") -> Iterator[tuple[str, str]]:
+    """Yield the line of a model, then those of its deployments and of its stand-ins."""
+    name = f"{prefix}{model['provider']}{' ' + model['name'] if model['name'] else ''}"
+    yield label, f"{name} {_access_line(model)}" if "endpoint" in model else name
+    for each in model.get("deployments", ()):
+        name = f"{each['name']} " if each["name"] != model["name"] else ""
+        yield "Deployment", f"{name}{_access_line(each)}"
+    for each in model.get("fallback", ()):
+        yield from _list_model_lines(each, label="Stand-in")
+
+
+def _access_line(access: dict[str, Any]) -> str:
+    key = "without a key" if access["key"] == NO_KEY else f"with the key of {access['key']}"
+    return f"at {access['endpoint']}, {key}"
 
 
 def _tool_summary(item: LoadedTool) -> dict[str, Any]:
