@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ from holodeck.lib.errors import ConfigError
 from holodeck.models.items import Usage
 from holodeck.runtime import read_gateway
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "fast": {"provider": "anthropic", "name": "claude-haiku-4-5", "api_key": "${KEY}"},
     "own": {"provider": "openai", "name": "gpt-5", "api_key": "${KEY}", "price": {"input": 9, "output": 8}},
     "new": {"provider": "openai", "name": "gpt-of-tomorrow", "api_key": "${KEY}"},
@@ -51,6 +52,34 @@ def test_each_model_has_the_price_of_the_file_or_of_the_table(tmp_path: Path) ->
     shown = run_holodeck("prices", str(file), cwd=tmp_path, env={"KEY": "k"})
     assert "claude-haiku-4-5" in shown.stdout
     assert "price table of 20" in shown.stderr
+
+
+def test_a_stand_in_has_a_price_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    model = {**MODELS["own"], "fallback": [MODELS["fast"], MODELS["new"]]}
+    file.write_text(yaml.safe_dump({"models": [{"name": "own", "model": model}]}))
+    done = run_holodeck("prices", str(file), "--json", cwd=tmp_path, env={"KEY": "k"})
+    assert {each["name"]: each["from"] for each in json.loads(done.stdout)["models"]} == {
+        "own": "file",
+        "own/claude-haiku-4-5": "table",
+        "own/gpt-of-tomorrow": "unknown",
+    }
+
+
+@pytest.mark.parametrize(
+    ("deployments", "is_known"),
+    [
+        ([{"api_key": "one"}, {"api_key": "other"}], True),
+        ([{"name": "gpt-5"}, {"name": "gpt-5-2025-08-07"}], True),
+        ([{"name": "gpt-5"}, {"name": "gpt-5-mini"}], False),
+        ([{"api_key": "one"}, {"endpoint": "https://models.example.com/v1"}], False),
+    ],
+)
+def test_deployments_have_the_price_of_the_table_only_if_it_is_that_of_all(
+    deployments: list[dict[str, str]], is_known: bool
+) -> None:
+    deployed = LLM.model_validate({"provider": "openai", "name": "gpt-5", "deployments": deployments})
+    assert deployed.effective_price == (LLM(provider="openai", name="gpt-5").effective_price if is_known else None)
 
 
 @pytest.mark.parametrize(("name", "is_refused"), [("fast", False), ("own", False), ("new", True), ("inside", True)])

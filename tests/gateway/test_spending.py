@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 from gateway.test_run_list import ALICE, BOB
 from providers.model_exchange import run_with_timeout
 
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.lib.errors import ModelError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say, spend, wait
 from holodeck.testing.model.scripted import DialectName
@@ -51,7 +53,9 @@ async def test_spending_is_shown_to_its_caller_and_to_operators(
         assert mine["left"] == pytest.approx(10 - 2 * COST)
         assert time.time() < mine["resets_at"] < time.time() + 32 * 86_400
         _, other = await gateway.send("GET", "/v1/budget", key=BOB)
-        assert other == {"object": "budget"} | dict.fromkeys(("amount", "period", "spent", "left", "resets_at", "group"))
+        assert other == {"object": "budget"} | dict.fromkeys(
+            ("amount", "period", "spent", "left", "resets_at", "group")
+        )
         _, listed = await gateway.send("GET", "/v1/keys", key=OPS)
         spending = {key["name"]: key["spending"] for key in listed["data"]}
         assert spending == {ALICE: {name: mine[name] for name in ("spent", "left", "resets_at")}, BOB: None, OPS: None}
@@ -82,6 +86,36 @@ async def test_a_limit_by_the_minute_is_in_the_headers_of_answers(tmp_path: Path
                 "x-ratelimit-remaining-tokens": str(1_000 - 100 * number),
             }
             assert "x-holodeck-cost" not in answer.headers, "the price is not known"
+
+
+@async_test(60)
+async def test_a_model_without_a_price_is_named_once_in_the_log_and_never_counted_as_free(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ScriptedModel(lambda _: [say("ok"), spend(MILLION, 0)])
+    caplog.set_level("INFO")
+    async with run_gateway(tmp_path, model, keys=[ALICE], admins=[OPS]) as gateway:
+        session = await gateway.http_client(ALICE)
+        for _ in range(3):
+            async with session.post("/v1/responses", json={"model": MODEL, "input": "Go"}) as answer:
+                assert (answer.status, "x-holodeck-cost" in answer.headers) == (200, False)
+        _, runs = await gateway.send("GET", "/v1/runs", key=ALICE)
+        assert [run["cost"] for run in runs["data"]] == [None] * 3
+        _, usage = await gateway.send("GET", "/v1/usage?bucket=day", key=ALICE)
+        assert [row["cost"] for row in usage["data"]] == [None]
+        budget = {"amount": 1, "period": "day"}
+        code, said = await gateway.send("POST", "/v1/keys", {"name": "carol", "budget": budget}, key=OPS)
+        assert (code, f"'{MODEL}' has none" in said["error"]["message"]) == (400, True), said
+        named = [text for record in caplog.records if "gateway.price_unknown" in (text := record.getMessage())]
+        assert [MODEL in text for text in named] == [True], "once, when the file is read"
+
+        models = orjson.loads(gateway.file.read_bytes())["models"]
+        models[0]["model"] |= {"price": {"input": 1, "output": 1}, "fallback": [models[0]["model"] | {"name": "other"}]}
+        assert await gateway.reload(models=models)
+        named = [text for record in caplog.records if "gateway.price_unknown" in (text := record.getMessage())]
+        assert "models=other " in named[-1], "a stand-in may answer, too"
+        key = {"name": BOB, "hash": hash_key(BOB), "budget": budget}
+        assert not await gateway.reload(keys=[key])
 
 
 LEFT: Mapping[str, tuple[DialectName, str]] = {

@@ -221,11 +221,19 @@ def _build_shared_servers(loaded: LoadedGateway, callbacks: Callbacks, *, tells_
 
 
 def _name_unpriced(backends: Iterable[Backend]) -> None:
-    """Log the models whose cost will be unknown; those of this process cost nothing. No budget may use them."""
-    names = [each.name for each in backends if each.llm.spec.is_service and each.llm.effective_price is None]
+    """Log the models and stand-ins whose cost will be unknown, each once. No budget may use them.
+
+    Those of this process cost nothing.
+    """
+    names = {each.name for each in backends if _is_unpriced(each.llm)}
+    names |= {label for each in backends for label, llm in each.llm.stand_ins.items() if _is_unpriced(llm)}
     if names:
         fix = "write 'price: {input: ..., output: ...}' in the model, 0 if it costs nothing"
         log.info("gateway.price_unknown", models=", ".join(sorted(names)), fix=fix)
+
+
+def _is_unpriced(llm: LLM) -> bool:
+    return llm.spec.is_service and llm.effective_price is None
 
 
 def _build_agent_backend(name: str, agent: AgentRunner, created: int, *, asks: Sequence[AskedBackend]) -> Backend:

@@ -271,9 +271,12 @@ class LLM(FileModel):
 
     @cached_property
     def known_price(self) -> KnownPrice | None:
-        """The price of the price table. None: it does not have the model."""
+        """The price of the price table. None: it does not have the model, or has another price for each deployment."""
         if not self.spec.is_service:
             return None
+        if self.deployments:
+            first, *others = (each.known_price for each in self.list_deployments())
+            return first if all(each == first for each in others) else None
         host = self.spec.own_hosts[0] if self.spec.own_hosts and not self.spec.needs_endpoint else ""
         url = self.endpoint or self.spec.default_endpoint or (f"https://{host}" if host else "")
         return find_known_price(url, self.name or "") if url else None

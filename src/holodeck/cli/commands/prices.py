@@ -28,7 +28,7 @@ _COLUMNS = ("Name", "Model", *(kind.replace("_", " ") for kind in _KINDS), "From
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the prices as JSON.")
 def command(file: str | None, as_json: bool) -> None:
-    """Show the prices of a million tokens that are used for the models of an agent or gateway FILE.
+    """Show the prices of a million tokens that are used for the models and stand-ins of an agent or gateway FILE.
 
     A price in the file wins over the price table that comes with HoloDeck. Models without either have no known cost,
     and no budget accepts them. Nothing is dialled.
@@ -39,6 +39,11 @@ def command(file: str | None, as_json: bool) -> None:
     else:
         models = {name: served.model for name, served in loaded.models.items()}
         models |= {name: agent.agent.model for name, agent in loaded.agents.items()}
+    models = {
+        label: each
+        for name, llm in models.items()
+        for label, each in ((name, llm), *((f"{name}/{stand_in}", each) for stand_in, each in llm.stand_ins.items()))
+    }
     rows = [_describe(name, llm) for name, llm in models.items()]
     if as_json:
         click.echo(json.dumps({"table": describe_table(), "models": rows}, indent=2, ensure_ascii=False))
