@@ -184,6 +184,7 @@ def _messages(items: list[Item]) -> tuple[list[dict[str, Any]], list[Block]]:
     """Return the messages, and instructions that have no place among them."""
     messages: list[dict[str, Any]] = []
     instructions: list[Block] = []
+    result_count = 0
     for item in items:
         if isinstance(item, Message) and _is_instruction(item):
             instructions += _instruction_blocks(item.content)
@@ -196,12 +197,14 @@ def _messages(items: list[Item]) -> tuple[list[dict[str, Any]], list[Block]]:
             instructions = _place_instructions(messages, instructions)
         if not messages or messages[-1]["role"] != role:
             messages.append({"role": role, "content": []})
+            result_count = 0
         content: list[Block] = messages[-1]["content"]
-        # The API requires the results of calls before any other content of a user message.
-        index = len(content)
         if isinstance(item, FunctionCallOutput):
-            index = sum(block["type"] == "tool_result" for block in content)
-        content[index:index] = blocks
+            # The API requires the results of calls before any other content of a user message.
+            content[result_count:result_count] = blocks
+            result_count += len(blocks)
+        else:
+            content += blocks
     return messages, _place_instructions(messages, instructions)
 
 

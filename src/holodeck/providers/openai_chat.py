@@ -135,12 +135,12 @@ def _build_messages(request: ModelRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
-    items = request.items
-    for speaker, group in groupby(items, key=_speaker):
+    names = {item.call_id: item.name for item in request.items if isinstance(item, FunctionCall)}
+    for speaker, group in groupby(request.items, key=_speaker):
         if speaker == "assistant":
             messages += _build_assistant_messages(group)
         elif speaker == "tool":
-            messages += _build_result_messages([item for item in group if isinstance(item, FunctionCallOutput)], items)
+            messages += _build_result_messages([item for item in group if isinstance(item, FunctionCallOutput)], names)
         else:
             messages += [_build_message(item) for item in group if isinstance(item, Message)]
     return messages
@@ -188,7 +188,9 @@ def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
             if current.get("content") and "tool_calls" not in current:
                 messages.append(current)
                 current = {}
-            current["content"] = current.get("content", "") + "\n".join(describe_part(part) for part in item.content)
+            texts = current.setdefault("content", [])
+            if text := "\n".join(describe_part(part) for part in item.content):
+                texts.append(text)
             if item.name:
                 current["name"] = item.name
         elif isinstance(item, FunctionCall):
@@ -199,7 +201,12 @@ def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
                 current[item.opaque[REASONING_KEY]] = item.text
     if current:
         messages.append(current)
-    return [{"role": "assistant", "content": message.pop("content", None), **message} for message in messages]
+    return [_join_texts(message) for message in messages]
+
+
+def _join_texts(message: dict[str, Any]) -> dict[str, Any]:
+    texts = message.pop("content", None)
+    return {"role": "assistant", "content": None if texts is None else "".join(texts), **message}
 
 
 def _encode_call(call: FunctionCall) -> dict[str, Any]:
@@ -208,9 +215,11 @@ def _encode_call(call: FunctionCall) -> dict[str, Any]:
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Build the messages of tool results. They can contain only text, so images follow in a user message."""
-    names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
+def _build_result_messages(outputs: Sequence[FunctionCallOutput], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Build the messages of tool results. They can contain only text, so images follow in a user message.
+
+    `names`: of the tools, by call id.
+    """
     messages: list[dict[str, Any]] = []
     pictures: list[dict[str, Any]] = []
     for output in outputs:

@@ -166,13 +166,13 @@ def write_transcript(items: Sequence[Item], max_chars: int | None = None) -> str
         lines = [_write_item(item, output_chars) for item in items]
         if max_chars is None or _size_of(lines) <= max_chars:
             return "\n\n".join(line for line in lines if line)
-    kept = [index for index, item in enumerate(items) if is_summary(item)]
+    kept = {index for index, item in enumerate(items) if is_summary(item)}
     left = (max_chars or 0) - _size_of([lines[index] for index in kept])
     for index in reversed(range(len(lines))):
         if index not in kept and (left := left - len(lines[index]) - 2) < 0:
             break
-        kept.append(index)
-    shown = [lines[index] for index in sorted(set(kept)) if lines[index]]
+        kept.add(index)
+    shown = [lines[index] for index in sorted(kept) if lines[index]]
     return "\n\n".join(["[The beginning was left out.]", *shown])
 
 

@@ -151,12 +151,13 @@ def resolve_past_requests(parsed: Input) -> None:
         index for index, item in enumerate(parsed.items) if isinstance(item, Message) and item.role in _SPEAKER_ROLES
     ]
     last = messages[-1] if messages else -1
+    indexes = {id(item): index for index, item in enumerate(parsed.items)} if parsed.pending_calls else {}
     outputs: list[FunctionCallOutput] = []
     for call in parsed.pending_calls:
         answer = answers.get(approval_id(call))
         if answer is not None and answer.approve:
             outputs.append(error_output(call, APPROVED_WITHOUT_RESULT))
-        elif answer is not None or parsed.items.index(call) < last:
+        elif answer is not None or indexes[id(call)] < last:
             outputs.append(_refusal_output(call, answer))
     insert_outputs(parsed, outputs)
     resolved = {output.call_id for output in outputs}

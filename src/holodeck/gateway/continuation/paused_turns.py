@@ -56,9 +56,10 @@ def find_paused_turn_keys(parsed: Input) -> dict[str, FunctionCall]:
 def has_model_output_after(parsed: Input, call: FunctionCall) -> bool:
     """Return whether a message or a call of the model follows a call."""
     position = max(index for index, item in enumerate(parsed.items) if item is call)
+    requests = {id(pending) for pending in parsed.pending_calls}
     return any(
         (isinstance(item, Message) and item.role == "assistant")
-        or (isinstance(item, FunctionCall) and item not in parsed.pending_calls)
+        or (isinstance(item, FunctionCall) and id(item) not in requests)
         for item in parsed.items[position + 1 :]
     )
 
@@ -84,7 +85,8 @@ def match_resent_calls(
 
     None as well when the input has one of the `pending` calls as a finished call: the turn was continued before.
     """
-    calls = {call.call_id: call for call in _calls_in(parsed.items) if call not in parsed.pending_calls}
+    requests = {id(call) for call in parsed.pending_calls}
+    calls = {call.call_id: call for call in _calls_in(parsed.items) if id(call) not in requests}
     own = [call for call in paused_calls if call not in pending]
     if not all(_is_same_call(calls.get(call.call_id), call, parsed) for call in own):
         return ()
@@ -166,9 +168,9 @@ def refuse_duplicates(parsed: Input, request_input: Input, ids: Collection[str])
     """
     check_unique_ids(request_input.wire_items, ids)
     answered = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
-    called = {call.call_id for call in _calls_in(request_input.items)}
+    answered -= {call.call_id for call in _calls_in(request_input.items)}
     for item in request_input.items:
-        if isinstance(item, FunctionCallOutput) and item.call_id in answered - called:
+        if isinstance(item, FunctionCallOutput) and item.call_id in answered:
             message = f"The function call {item.call_id} already has an output in this conversation."
             refuse(message, "input", "duplicate_tool_output")
 

@@ -18,7 +18,7 @@ MIN_UNIQUE_ID_CHARS = 9
 
 def stem_of(call: FunctionCall) -> str:
     """Return the stem of a call's ids, which is the same in every form that a client may send back."""
-    return _id_stem(call.id or call.call_id)
+    return id_stem(call.id or call.call_id)
 
 
 def mcp_call_id(call: FunctionCall) -> str:
@@ -32,27 +32,27 @@ def approval_id(call: FunctionCall) -> str:
 
 def mcp_id_of(wire_id: str) -> str:
     """Return the id of an `mcp_call` item, from the id of its approval request."""
-    return f"mcp_{_id_stem(wire_id)}"
+    return f"mcp_{id_stem(wire_id)}"
 
 
 def custom_id_of(item_id: str) -> str:
     """Return the id of a `custom_tool_call` item, from the engine's id."""
-    return f"ctc_{_id_stem(item_id)}"
+    return f"ctc_{id_stem(item_id)}"
 
 
 def search_id_of(item_id: str) -> str:
     """Return the id of a `tool_search_call` item, from the engine's id."""
-    return f"tsc_{_id_stem(item_id)}"
+    return f"tsc_{id_stem(item_id)}"
 
 
 def action_id_of(item_id: str, prefix: str) -> str:
     """Return the id of the item of an action tool, from the engine's id."""
-    return f"{prefix}_{_id_stem(item_id)}"
+    return f"{prefix}_{id_stem(item_id)}"
 
 
 def item_id_of(wire_id: str) -> str:
     """Return the engine's id of a call, from its id on the wire."""
-    return f"fc_{_id_stem(wire_id)}"
+    return f"fc_{id_stem(wire_id)}"
 
 
 def derive_id(prefix: str, *sources: str) -> str:
@@ -67,8 +67,9 @@ def is_unique(call_id: str) -> bool:
 
 def call_id_of(wire_id: str) -> str:
     """Return the call id for an item that has none, from its id on the wire."""
-    return f"call_{_id_stem(wire_id)}"
+    return f"call_{id_stem(wire_id)}"
 
 
-def _id_stem(item_id: str) -> str:
+def id_stem(item_id: str) -> str:
+    """Return the stem of an id in any form."""
     return item_id.partition("_")[2] or item_id

@@ -44,14 +44,12 @@ def read_sealed_call(opened: Mapping[str, Any], into: Input) -> bool:
         return False
     call = cast(FunctionCall, decode_item(content["call"]))
     output = cast(FunctionCallOutput, decode_item(content["output"]))
-    calls = (item for item in into.items if isinstance(item, FunctionCall))
-    sent = next((item for item in calls if stem_of(item) == stem_of(call)), None)
+    sent = into.find_call(stem_of(call))
     if sent is None:
         label, tool = content["place"]
         into.targets[call.call_id] = (label, tool)
         into.items += [replace(call, name=into.tool_name_of(label, tool)), output]
         return True
-    for index, item in enumerate(into.items):
-        if isinstance(item, FunctionCallOutput) and item.call_id == sent.call_id:
-            into.items[index] = replace(output, call_id=sent.call_id, id=item.id)
+    for index in into.find_outputs(sent.call_id):
+        into.items[index] = replace(output, call_id=sent.call_id, id=into.items[index].id)
     return True

@@ -189,10 +189,10 @@ def _remove_answered_requests(parsed: Input) -> None:
     finished = [call for call in parsed.pending_calls if call.call_id in answered]
     if not finished:
         return
-    ids = {approval_id(call) for call in finished}
+    ids, requests = {approval_id(call) for call in finished}, {id(call) for call in finished}
     # The item with the result has added the same call.
-    parsed.items = [item for item in parsed.items if not any(item is call for call in finished)]
-    parsed.pending_calls = [call for call in parsed.pending_calls if call not in finished]
+    parsed.items = [item for item in parsed.items if id(item) not in requests]
+    parsed.pending_calls = [call for call in parsed.pending_calls if call.call_id not in answered]
     parsed.approvals = [answer for answer in parsed.approvals if answer.request_id not in ids]
 
 

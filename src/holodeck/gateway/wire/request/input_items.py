@@ -15,7 +15,7 @@ import orjson
 from holodeck.gateway.api.models import input_items as api
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
 from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, CompactionContent, list_kept_questions
-from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
+from holodeck.gateway.wire.item_ids import call_id_of, id_stem, item_id_of, mcp_id_of
 from holodeck.gateway.wire.request.action_tools import (
     APPLY_PATCH,
     COMPUTER,
@@ -36,7 +36,6 @@ from holodeck.models.items import (
     FunctionCall,
     FunctionCallOutput,
     ImageLink,
-    Item,
     Message,
     Part,
     Reasoning,
@@ -187,9 +186,9 @@ def _read_compaction(item: api.Compaction, entry: WireItem, where: str, into: In
     content: CompactionContent = _require_sealed_content(COMPACTION_PURPOSE, encrypted, where, into)
     if content.replaces_before:
         # Approvals before it were answered by the response that made it, or earlier.
-        into.items, into.pending_calls, into.approvals = [], [], []
+        into.drop_items()
     else:
-        _leave_out_repeated(into.items, content)
+        _leave_out_repeated(into, content)
     into.items += content.items
     into.targets |= content.approval_targets
     waiting = [item for item in content.items if isinstance(item, FunctionCall)]
@@ -197,13 +196,13 @@ def _read_compaction(item: api.Compaction, entry: WireItem, where: str, into: In
     into.wire_items.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
 
 
-def _leave_out_repeated(items: list[Item], content: CompactionContent) -> None:
+def _leave_out_repeated(into: Input, content: CompactionContent) -> None:
     """Delete the messages right before a compaction that are in it: its route returns both."""
     kept = list_kept_questions(content)
-    while items and kept and isinstance(last := items[-1], Message) and last.role == "user":
+    while into.items and kept and isinstance(last := into.items[-1], Message) and last.role == "user":
         if list(map(part_to_wire, last.content)) != list(map(part_to_wire, kept[-1].content)):
             return
-        items.pop()
+        into.drop_last_message()
         kept.pop()
 
 
@@ -325,8 +324,8 @@ def _read_local_shell_output(item: api.LocalShellCallOutput, entry: WireItem, wh
             refuse_missing(f"{where}.id")
         if not item.id:
             refuse(f"Invalid '{where}.id': empty string.", f"{where}.id", "empty_string")
-        calls = (each for each in into.items if isinstance(each, FunctionCall))
-        call_id = next((call.call_id for call in calls if call.id == item_id_of(item.id)), item.id)
+        call = into.find_call(id_stem(item.id))
+        call_id = item.id if call is None else call.call_id
     _add_output(item, entry, into, TextContent(text=item.output), call_id=call_id)
 
 

@@ -8,7 +8,7 @@ An item that occurs N times counts N times and is opened once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,11 @@ import orjson
 
 from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, Seal, is_sealed, plain_size
 from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE, decode_compaction
+from holodeck.gateway.wire.item_ids import stem_of
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.lib.record import record
-from holodeck.models.items import FunctionCall, Item
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.tools.mcp.names import normalize_tool_name
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {REASONING_PURPOSE: orjson.loads, COMPACTION_PURPOSE: decode_compaction}
@@ -154,3 +155,38 @@ class Input:
     """What a client can do instead of a link to a file."""
     sealed: SealedInput | None = None
     """The opened sealed items. None: a sealed item is refused."""
+    _calls: dict[str, FunctionCall] = field(default_factory=dict, repr=False, compare=False)
+    """The first call of each stem among the indexed items."""
+    _outputs: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
+    """The positions of the outputs of each call id among the indexed items."""
+    _indexed: int = 0
+    """How many of the items are indexed."""
+
+    def find_call(self, stem: str) -> FunctionCall | None:
+        """Return the first call of a stem among the items so far."""
+        self._index_items()
+        return self._calls.get(stem)
+
+    def find_outputs(self, call_id: str) -> Sequence[int]:
+        """Return the positions of the outputs of a call among the items so far."""
+        self._index_items()
+        return self._outputs.get(call_id, ())
+
+    def drop_items(self) -> None:
+        """Begin anew: what comes next replaces all items so far."""
+        self.items, self.pending_calls, self.approvals = [], [], []
+        self._calls, self._outputs, self._indexed = {}, {}, 0
+
+    def drop_last_message(self) -> None:
+        """Drop the last item, which is a message."""
+        self.items.pop()
+        self._indexed = min(self._indexed, len(self.items))
+
+    def _index_items(self) -> None:
+        for position in range(self._indexed, len(self.items)):
+            item = self.items[position]
+            if isinstance(item, FunctionCall):
+                self._calls.setdefault(stem_of(item), item)
+            elif isinstance(item, FunctionCallOutput):
+                self._outputs.setdefault(item.call_id, []).append(position)
+        self._indexed = len(self.items)
