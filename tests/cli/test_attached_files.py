@@ -49,7 +49,7 @@ async def test_what_cannot_be_attached_says_why_and_the_question_is_not_sent(pro
         file.truncate(MAX_IMAGE_BYTES + 1)
     expected = {
         "@notse.md": "There is no file 'notse.md' in ",
-        "@./gone": "To send the words as they are, write a space after '@'.",
+        "@./gone": f" in {project.path}. To send the words as they are, write a space after '@'.",
         "@long.txt": "long.txt cannot be attached: it has 100,001 characters, and at most 100,000 can be.",
         "@data.bin": "it is neither a text in UTF-8 nor a PNG, JPEG, GIF or WebP image.",
         "@huge.png": "huge.png cannot be attached: it has more than 20 MiB.",
@@ -97,3 +97,18 @@ async def test_paths_are_completed_while_they_are_typed(project: AgentProject) -
             terminal.type_text("\t\r")
             await terminal.wait_for("Attached data/some report.txt: 11 characters.")
             await terminal.wait_for("Fine.")
+
+
+@async_test(60)
+async def test_a_mention_that_is_sent_before_its_suggestions_are_there_prints_nothing_else(
+    project: AgentProject,
+) -> None:
+    async with serve_scripted(say("First."), say("Second."), say("Third.")) as model:
+        project.write(model)
+        async with TypingTerminal("chat", cwd=project.path, env=project.env) as terminal:
+            await terminal.wait_for("you>")
+            for answer in ("First.", "Second.", "Third."):
+                terminal.type_text("See @notes.md and @pixel\r")
+                await terminal.wait_for(answer)
+                await terminal.wait_for("you>")
+            assert "Warning" not in terminal.text

@@ -104,8 +104,8 @@ def _explain_missing(written: str) -> str:
     except OSError:
         names = []
     close = difflib.get_close_matches(path.name, names, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else " To send the words as they are, write a space after '@'."
-    return f"There is no file '{one_line(written, MAX_SHOWN_CHARS)}' in {Path.cwd()}.{one_line(hint, MAX_SHOWN_CHARS)}"
+    hint = f"Did you mean '{close[0]}'?" if close else "To send the words as they are, write a space after '@'."
+    return f"There is no file '{one_line(written, MAX_SHOWN_CHARS)}' in {Path.cwd()}. {one_line(hint, MAX_SHOWN_CHARS)}"
 
 
 def _decode_text(data: bytes) -> str | None:

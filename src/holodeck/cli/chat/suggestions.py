@@ -72,7 +72,7 @@ class Suggestions:
         servers = attachable_servers(self._agent)
         found = await asyncio.gather(
             *(_suggest_resources(server, typed) for server in servers.values()),
-            _wait_shortly(asyncio.to_thread(_suggest_files, typed), []),
+            _suggest_files(typed),
         )
         ranked = sorted((entry for entries in found for entry in entries), key=lambda entry: entry[0])
         return [suggestion for _, suggestion in ranked]
@@ -101,7 +101,13 @@ class Suggestions:
         return [Suggestion(text=shlex.quote(each), replaced=len(value)) for each in values]
 
 
-def _suggest_files(typed: str) -> list[tuple[int, Suggestion]]:
+async def _suggest_files(typed: str) -> list[tuple[int, Suggestion]]:
+    """Return suggestions of files with their ranks. It waits shortly: a folder may be on a slow network."""
+    # Here, and not among the arguments of `gather`: a task that is cancelled before it began would never await it.
+    return await _wait_shortly(asyncio.to_thread(_list_files, typed), [])
+
+
+def _list_files(typed: str) -> list[tuple[int, Suggestion]]:
     """Return the files and folders in the folder that is typed, with their ranks. Hidden ones only after a dot."""
     folder, slash, name = typed.rpartition("/")
     ranked: list[tuple[int, Suggestion]] = []
