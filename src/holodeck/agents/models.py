@@ -41,7 +41,7 @@ def _parse_name(text: str) -> LLM:
         return LLM.model_validate(data)
     except pydantic.ValidationError as error:
         problems = describe_problems(error, {"model": data}, at=("model",))
-        fix = "In Python, give an LLM with what is missing; in a test, name an entry of 'test_settings.models'."
+        fix = "That takes more than a name: 'model' of a file, an entry of 'test_settings.models', or an LLM in Python."
         raise ConfigError(f"The model '{text}' cannot be used: {problems} {fix}") from None
 
 

@@ -83,9 +83,9 @@ def find_model(loaded: LoadedAgent, text: str) -> LLM:
     try:
         return parse_model(text)[0]
     except ConfigError as error:
-        known = f"has: {', '.join(entries)}" if entries else "has none"
+        known = f" 'test_settings.models' of {loaded.path.name} has: {', '.join(entries)}." if entries else ""
         yours = f" Your own models: {', '.join(loaded.models)}." if loaded.models else ""
-        raise click.UsageError(f"{error} 'test_settings.models' of {loaded.path.name} {known}.{yours}") from None
+        raise click.UsageError(f"{error}{known}{yours}") from None
 
 
 def describe_model(model: LLM) -> str:

@@ -49,7 +49,14 @@ _MAX_SUBJECT_CHARS = 200
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Print each problem on lines of its own to stderr: where, what, how to fix it; then a count and where to read."""
+    """Print each problem on lines of its own to stderr: where, what, how to fix it; then a count and where to read.
+
+    A single one that is in no file, but in the command line, is printed as every other error of a command.
+    """
+    if len(problems) == 1 and not problems[0].where and not problems[0].key and problems[0].severity == "error":
+        text = " ".join(part for part in (_as_sentence(problems[0].message), _as_sentence(problems[0].fix)) if part)
+        click.echo(f"Error: {escape_unprintable(text)}", err=True)
+        return
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
         location = "  ".join(part for part in (problem.where, problem.key) if part)
         if location:
@@ -67,6 +74,10 @@ def print_problems(problems: Sequence[Problem]) -> None:
         click.echo(f"... and {hidden} more.", err=True)
     click.echo("\n" + count_problems(problems), err=True)
     print_topic(topic_of_problems(problems))
+
+
+def _as_sentence(text: str) -> str:
+    return text if not text or text.endswith((".", "?", "!", ":")) else f"{text}."
 
 
 def count_problems(problems: Sequence[Problem]) -> str:

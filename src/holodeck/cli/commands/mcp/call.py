@@ -79,7 +79,7 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
     names = {item.tool.name for item in loaded.tools} | set(loaded.refused)
     is_named = len(words) > 1 and (words[0] in names or (not is_argument(words[1]) and closest_match(words[0], names)))
     if not is_named and len(names) != 1 and len(words) == 1:
-        raise ConfigError.of([Problem(message="say which tool", fix="holodeck mcp call SERVER TOOL [ARGUMENTS]...")])
+        raise ConfigError.of([Problem(message="say which tool", fix="Usage: mcp call SERVER TOOL [ARGUMENTS]...")])
     server, rest = (words[0], words[1:]) if is_named or len(names) != 1 else (None, words)
     item = select_server(loaded, server, target)
     tool, words = rest[0], rest[1:]
