@@ -24,6 +24,14 @@ from holodeck.testing import ScriptedModel, say
 from holodeck.testing.model.script import status
 
 
+@pytest.mark.parametrize(
+    ("folder", "next_step"), [(".", "holodeck chat"), ("a b", "cd 'a b' && holodeck chat")], ids=["here", "elsewhere"]
+)
+def test_the_next_step_is_a_command_that_works(tmp_path: Path, folder: str, next_step: str) -> None:
+    made = run_holodeck("init", folder, "--non-interactive", cwd=tmp_path)
+    assert made.stdout.endswith(f"\nNext: {next_step}\n"), made.stderr
+
+
 @pytest.mark.proves("000:SC-001")
 @pytest.mark.parametrize(
     "flags",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -300,10 +301,12 @@ def command(
         files[_ENV_FILE] = env
     _write_files(folder, files, force=force)
     _trust(folder / "agent.yaml", made=files)
-    click.echo(f"Made {escape_unprintable(str(folder))}:")
+    is_here = folder.resolve() == Path.cwd()
+    click.echo("Made here:" if is_here else f"Made {escape_unprintable(str(folder))}:")
     for file in files:
         click.echo(f"  {file}")
-    click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck chat")
+    go_there = "" if is_here else f"cd {escape_unprintable(shlex.quote(str(folder)))} && "
+    click.echo(f"\nNext: {go_there}holodeck chat")
 
 
 def _ask_model(folder: Path) -> ModelChoice:
