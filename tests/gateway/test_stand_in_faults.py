@@ -1,14 +1,19 @@
-"""Every way in which a model cannot answer, at every door: its stand-in answers the turn as a whole, or not at all."""
+"""Every way in which a model cannot answer, at every door: its stand-in answers the turn as a whole, or not at all.
+
+Two gateways share a database. What one of them does in the background is read from the other one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import count
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +22,11 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.running_gateway import run_gateway
+from storage.postgres_server import PostgresServer
 
 from holodeck.providers.wrappers import fallback, retry
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.model.script import Step, cut, error_event, status
+from holodeck.testing.model.script import Step, Turn, cut, error_event, raw, status
 from holodeck.testing.model.scripted import Received
 
 STAND_IN = "second"
@@ -42,6 +48,8 @@ FAULTS_OF_FIRST_TURN: Mapping[str, Sequence[Step]] = {
     "429 with a long Retry-After": [status(429, retry_after="120")],
 }
 DOORS = ("/v1/responses", "/v1/chat/completions", "/v1/messages", "background")
+MODELS = ("usual", "silent", "refused connection")
+_DOORS_OF_A_ROUND = tuple(product(DOORS, (False, True)))
 FIRST_TURN = ("of text", "with a tool")
 """The usual model fails in the first turn; the stand-in has one turn, or two with a tool between them."""
 LATER = ("after its tool", "after its text")
@@ -96,23 +104,22 @@ class Answer:
 
 
 def _list_cases(rounds: int) -> Iterator[list[Case]]:
-    """The cases of each model of the gateway, which are asked one after the other.
+    """The cases of each lane. Those of one model of a lane are asked one after the other.
 
     In between the usual model has a first turn: so its circuit breaker stays closed, and each fault is met anew.
     """
     numbers = count()
     for _ in range(rounds):
-        for door in DOORS:
-            for is_streamed in (False, True):
-                wanted = [
-                    *((fault, shape) for fault in FAULTS for shape in (*FIRST_TURN, "after its tool")),
-                    *((fault, "after its text") for fault in ("cut", "error event")),
-                    *((fault, shape) for fault in FAULTS_OF_FIRST_TURN for shape in FIRST_TURN),
-                ]
-                yield [
-                    Case(number=next(numbers), door=door, is_streamed=is_streamed, fault=fault, shape=shape)
-                    for fault, shape in wanted
-                ]
+        for door, is_streamed in _DOORS_OF_A_ROUND:
+            wanted = [
+                *((fault, shape) for fault in FAULTS for shape in (*FIRST_TURN, "after its tool")),
+                *((fault, "after its text") for fault in ("cut", "error event")),
+                *((fault, shape) for fault in FAULTS_OF_FIRST_TURN for shape in FIRST_TURN),
+            ]
+            yield [
+                Case(number=next(numbers), door=door, is_streamed=is_streamed, fault=fault, shape=shape)
+                for fault, shape in wanted
+            ]
 
 
 @contextmanager
@@ -123,17 +130,40 @@ def _hold_closed_port() -> Iterator[int]:
         yield int(holder.getsockname()[1])
 
 
-@pytest.mark.parametrize(
-    "rounds", [pytest.param(7, marks=pytest.mark.long, id="thousand fail-overs"), pytest.param(1, id="few")]
-)
-@async_test(240)
-async def test_a_fault_of_a_model_never_mixes_answers_nor_repeats_a_tool(
-    tmp_path: Path, rounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that failed is asked again at once."""
     for name in ("COOL_DOWN_SECONDS", "MAX_COOL_DOWN_SECONDS"):
         monkeypatch.setattr(fallback, name, 0.0)
     for name in ("MODEL_FIRST_PAUSE", "MODEL_WAIT_FIRST_PAUSE"):
         monkeypatch.setattr(retry, name, 0.01)
+
+
+@asynccontextmanager
+async def _run_two_gateways(
+    folder: Path, database_url: str, models: list[dict[str, Any]], **config: Any
+) -> AsyncIterator[list[aiohttp.ClientSession]]:
+    """Clients of two gateways with the same database."""
+    environ = {"DATABASE_URL": database_url, "SEAL_KEY": "k" * 64}
+    shared: dict[str, Any] = {"storage": {"url": "${DATABASE_URL}"}, "seal_key": ["${SEAL_KEY}"], "environ": environ}
+    async with AsyncExitStack() as stack:
+        clients = []
+        for name in ("one", "other"):
+            (folder / name).mkdir()
+            gateway = await stack.enter_async_context(run_gateway(folder / name, models=models, **shared, **config))
+            clients.append(await gateway.http_client())
+        yield clients
+
+
+@pytest.mark.usefixtures("without_pauses")
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(6, marks=pytest.mark.long, id="thousand fail-overs"), pytest.param(1, id="few")]
+)
+@async_test(240)
+async def test_a_fault_of_a_model_never_mixes_answers_nor_repeats_a_tool(
+    tmp_path: Path, rounds: int, postgres: PostgresServer
+) -> None:
+    database_url = await asyncio.to_thread(postgres.new_database)
     lanes = list(_list_cases(rounds))
     cases = {case.number: case for lane in lanes for case in lane}
 
@@ -160,13 +190,22 @@ async def test_a_fault_of_a_model_never_mixes_answers_nor_repeats_a_tool(
                 )
             ]
             async with (
-                run_gateway(tmp_path, mcp={"tools": tools}, models=models, is_checked=rounds == 1) as gateway,
+                _run_two_gateways(
+                    tmp_path, database_url, models, mcp={"tools": tools}, is_checked=rounds == 1
+                ) as clients,
                 asyncio.TaskGroup() as group,
             ):
                 gate = asyncio.Semaphore(AT_ONCE)
-                session = await gateway.http_client()
                 for number, lane in enumerate(lanes):
-                    group.create_task(_ask_one_by_one(session, gate, number, lane))
+                    # One gateway gets the streams of a round, and the other one those of the next round.
+                    asked = (number + number // len(_DOORS_OF_A_ROUND)) % len(clients)
+                    for kind in MODELS:
+                        # Those that only wait for a silent model take no turn of the others.
+                        limit = gate if kind != "silent" else nullcontext()
+                        same = [case for case in lane if _find_model(case) == kind]
+                        group.create_task(
+                            _ask_one_by_one(clients[asked], clients[1 - asked], limit, f"{kind} {number}", same)
+                        )
         ran = [call.params["arguments"]["text"] for call in tools.calls("echo")]
     for case in cases.values():
         assert ran.count(case.name) == ("tool" in case.shape), case
@@ -180,14 +219,22 @@ def _write_model(name: str, url: str, second: str, **more: Any) -> dict[str, Any
     return {"name": name.replace(" ", "-"), "model": model}
 
 
+def _find_model(case: Case) -> str:
+    """Which of the models of a lane has the fault of a case."""
+    return case.fault if case.fault in MODELS else "usual"
+
+
 async def _ask_one_by_one(
-    session: aiohttp.ClientSession, gate: asyncio.Semaphore, lane: int, cases: Sequence[Case]
+    session: aiohttp.ClientSession,
+    other: aiohttp.ClientSession,
+    gate: AbstractAsyncContextManager[Any],
+    name: str,
+    cases: Sequence[Case],
 ) -> None:
+    model = name.replace(" ", "-")
     async with gate:
         for case in cases:
-            kind = case.fault if case.fault in ("silent", "refused connection") else "usual"
-            model = f"{kind} {lane}".replace(" ", "-")
-            answer = await _ask(session, case, model)
+            answer = await _ask(session, other, case, model)
             _check(case, answer, model)
 
 
@@ -220,7 +267,7 @@ def _check(case: Case, answer: Answer, model: str) -> None:
         assert case.usual_asked == once.get(case.fault, 2), case
 
 
-async def _ask(session: aiohttp.ClientSession, case: Case, model: str) -> Answer:
+async def _ask(session: aiohttp.ClientSession, other: aiohttp.ClientSession, case: Case, model: str) -> Answer:
     messages = [{"role": "user", "content": case.name}]
     is_responses = case.door in ("/v1/responses", "background")
     body: dict[str, Any] = {"model": model, "stream": case.is_streamed}
@@ -230,8 +277,8 @@ async def _ask(session: aiohttp.ClientSession, case: Case, model: str) -> Answer
     path = "/v1/responses" if is_responses else case.door
     code, found = await _send(session, "POST", path, body)
     if case.door == "background" and not case.is_streamed:
-        code, found = await _send(session, "GET", f"{path}/{found[0]['id']}?stream=true")
-        code, found = await _send(session, "GET", f"{path}/{found[0]['response']['id']}")
+        code, found = await _send(other, "GET", f"{path}/{found[0]['id']}?stream=true")
+        code, found = await _send(other, "GET", f"{path}/{found[0]['response']['id']}")
     read = {"/v1/chat/completions": _read_completion, "/v1/messages": _read_message}.get(case.door, _read_response)
     is_error = code != 200 or any(event.get("error") for event in found)
     text, models, has_failed = read(found)
@@ -274,3 +321,59 @@ def _read_message(events: Sequence[dict[str, Any]]) -> tuple[str, list[str], boo
     named = [event.get("message", event) for event in events] + [event.get("delta", {}) for event in events]
     text = "".join(each.get("text", "") for each in [*blocks, *deltas])
     return text, [each["model"] for each in named if isinstance(each, dict) and "model" in each], False
+
+
+# The events of an answer of four words, which is cut.
+WORDS = ("us", "ual ", "an", "swer")
+WHOLE = b"".join(
+    b"data: %b\n\n" % orjson.dumps({"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]})
+    for word in WORDS
+)
+CUT_LANES = 8
+
+
+@pytest.mark.usefixtures("without_pauses")
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long, id="each byte"), pytest.param(60, id="few")])
+@async_test(240)
+async def test_a_stream_that_is_cut_at_any_byte_is_asked_again_only_before_its_first_word(
+    tmp_path: Path, step: int, postgres: PostgresServer
+) -> None:
+    database_url = await asyncio.to_thread(postgres.new_database)
+    asked = {name: Counter[int]() for name in ("usual", "second")}
+
+    def answer(name: str, received: Received) -> Turn:
+        found = re.search(rb"<(\d+)>", received.body)
+        if found is None:
+            return say(name)
+        asked[name][int(found[1])] += 1
+        return say(name) if name == "second" else [raw(WHOLE[: int(found[1]) // len(DOORS)]), cut()]
+
+    async def ask_one_by_one(clients: list[aiohttp.ClientSession], lane: int) -> None:
+        for number in range(lane * step * len(DOORS), (len(WHOLE) + 1) * len(DOORS), CUT_LANES * step * len(DOORS)):
+            for place, door in enumerate(DOORS):
+                case = Case(number=number + place, door=door, is_streamed=True, fault="cut", shape="of text")
+                session, other = clients[:: 1 if (number + place) % 2 else -1]
+                answer = await _ask(session, other, case, f"usual-{lane}")
+                times = (asked["usual"][case.number], asked["second"][case.number])
+                words_seen = ["".join(WORDS[:count]).strip() for count in range(1, len(WORDS) + 1)]
+                assert (answer.has_failed, answer.text, times) in (
+                    (False, "second", (2, 1)),
+                    *((True, text, (1, 0)) for text in words_seen),
+                ), case
+                # So its circuit breaker stays closed.
+                assert (await _ask(session, other, replace(case, number=-1), f"usual-{lane}")).text == "usual"
+
+    async with (
+        ScriptedModel(partial(answer, "usual")).serve() as first,
+        ScriptedModel(partial(answer, "second")).serve() as standing,
+    ):
+        models = [_write_model(f"usual {lane}", first.url, standing.url) for lane in range(CUT_LANES)]
+        async with (
+            _run_two_gateways(tmp_path, database_url, models, is_checked=step > 1) as clients,
+            asyncio.TaskGroup() as group,
+        ):
+            for lane in range(CUT_LANES):
+                group.create_task(ask_one_by_one(clients, lane))
+    counted = len(range(0, len(WHOLE) + 1, step)) * len(DOORS)
+    assert len(asked["usual"]) == counted
+    assert 0 < len(asked["second"]) < counted

@@ -16,9 +16,9 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.messages.message_client import join_events, stream_message
 from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_gateway
 
-from holodeck.providers.wrappers import fallback, retry
+from holodeck.providers.wrappers import retry
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.model.script import Turn, cut, raw, spend, status
+from holodeck.testing.model.script import Turn, cut, spend, status
 from holodeck.testing.model.scripted import ScriptedServer
 
 STAND_IN = "second"
@@ -223,47 +223,6 @@ async def test_a_durable_turn_that_breaks_off_is_asked_again_of_the_same_stand_i
         assert (found["status"], found["model"]) == ("completed", STAND_IN)
         assert [item["content"][0]["text"] for item in found["output"]] == ["second"]
         assert (len(standing.received), len(gateway.model_requests)) == (2, 2), "the usual model is well by now"
-
-
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long, id="each byte"), pytest.param(90, id="few")])
-@async_test(300)
-async def test_a_stream_that_is_cut_at_any_byte_is_asked_again_only_before_its_first_word(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fallback, "COOL_DOWN_SECONDS", 0.0)
-    whole = b"".join(
-        b"data: %b\n\n" % orjson.dumps({"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]})
-        for word in ("us", "ual ", "an", "swer")
-    )
-    usual = Usual()
-    async with run_with_stand_in(tmp_path, ScriptedModel(usual), ScriptedModel(lambda _: say("second"))) as (
-        gateway,
-        second,
-    ):
-        for path in ("/v1/responses", "/v1/chat/completions"):
-            for end in range(0, len(whole) + 1, step):
-                before, usual.turns = len(second.received), [[raw(whole[:end]), cut()]] * 4
-                text, has_failed = await _stream_text(gateway, path)
-                failed_over = len(second.received) - before
-                asked, usual.turns = 4 - len(usual.turns), []
-                assert (text, has_failed, failed_over, asked) in (
-                    ("second", False, 1, 2),
-                    *((("usual answer"[:n]), True, 0, 1) for n in (2, 6, 8, 12)),
-                ), end
-                assert (await _stream_text(gateway, path))[0] == "usual"
-
-
-async def _stream_text(gateway: RunningGateway, path: str) -> tuple[str, bool]:
-    """The text that a client of a stream sees, and whether the stream says that it failed."""
-    session = await gateway.http_client()
-    async with session.post(path, data=orjson.dumps({**BODIES[path], "stream": True})) as answer:
-        lines = (await answer.read()).decode().splitlines()
-    events = [orjson.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    if path == "/v1/responses":
-        deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
-        return "".join(deltas), events[-1]["type"] == "response.failed"
-    choices = [choice for event in events for choice in event.get("choices", ())]
-    return "".join(each["delta"].get("content") or "" for each in choices), "error" in events[-1]
 
 
 @async_test(120)
