@@ -26,6 +26,7 @@ from holodeck.models.callers import Budget
 from holodeck.models.gateway import GatewayFile, GatewayLimits
 from holodeck.storage.factory import open_store
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
+from holodeck.testing.model.script import Turn
 
 PRICE = {"input": 1.0, "output": 1.0}
 MILLION = 1_000_000
@@ -185,6 +186,63 @@ async def test_requests_at_once_see_what_the_others_have_reserved(tmp_path: Path
         asked = (ask(gateway, BOB, max_output_tokens=MILLION) for _ in range(64))
         codes = [code for code, _ in await asyncio.gather(*asked)]
         assert len(gateway.model_requests) - before == codes.count(200) == 1, "the first one reserves it all"
+
+
+@async_test(60)
+async def test_clients_that_hang_up_at_once_overshoot_a_budget_by_less_than_one_turn(tmp_path: Path) -> None:
+    """64 streams, left in the middle of their answers: a turn is charged by an estimate before the next one begins."""
+    model = ScriptedModel(lambda _: [say("x" * 4_000), wait(asyncio.Event())])
+    budgets = {ALICE: {"amount": 0.0025, "period": "month"}}
+    async with run_gateway(tmp_path, model, price=PRICE, keys=[ALICE], budgets=budgets) as gateway:
+        session = await gateway.http_client(ALICE)
+
+        async def leave() -> bool:
+            async with session.post("/v1/responses", json={"model": MODEL, "input": "Go", "stream": True}) as answer:
+                async for line in answer.content:
+                    if b"xxx" in line:
+                        return True
+            return False
+
+        left = await asyncio.gather(*(leave() for _ in range(64)))
+        while gateway.service.configurations.current.uses.count:  # noqa: ASYNC110 - the last run stores its end
+            await asyncio.sleep(0)
+        _, budget = await gateway.send("GET", "/v1/budget", key=ALICE)
+        assert len(gateway.model_requests) == left.count(True) == 3
+        turn = budget["spent"] / 3
+        assert 0.001 < turn < 0.0011
+        assert budget["spent"] - budget["amount"] < turn
+
+
+@async_test(120)
+async def test_a_kill_under_requests_at_once_forgets_no_turn_but_those_under_way(tmp_path: Path) -> None:
+    """64 requests before the kill and 64 after it, each a quarter of the budget: two turns are asked for in vain."""
+    asked = 0
+
+    def answer(_: object) -> Turn:
+        nonlocal asked
+        asked += 1
+        return wait(asyncio.Event()) if asked in (3, 4) else [say("ok"), spend(MILLION // 4, 0)]
+
+    async with ScriptedModel(answer).serve() as model:
+        written = gateway_config(model.url, {}, [ALICE], price=PRICE)
+        written["keys"][0]["budget"] = {"amount": 1, "period": "month"}
+        file = write_gateway_file(tmp_path, model.url, **written)
+        headers, body = {"authorization": f"Bearer {ALICE}"}, {"model": MODEL, "input": "Go"}
+        async with run_gateway_process(file) as served:
+            sending = [asyncio.create_task(served.send("POST", "/v1/responses", body, headers)) for _ in range(64)]
+            answered = asyncio.as_completed(sending)
+            assert [(await next(answered))[0] for _ in range(2)] == [200, 200]
+            while len(model.received) < 4:  # noqa: ASYNC110 - another process sends the requests
+                await asyncio.sleep(0.02)
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+            assert sum(isinstance(each, Exception) for each in await asyncio.gather(*sending, return_exceptions=True))
+            assert len(model.received) == 4, "the others wait for what these four have reserved"
+        async with run_gateway_process(file) as served:
+            done = await asyncio.gather(*(served.send("POST", "/v1/responses", body, headers) for _ in range(64)))
+            _, budget, _ = await served.send("GET", "/v1/budget", None, headers)
+    assert sorted(code for code, *_ in done) == [200] * 2 + [429] * 62
+    assert (budget["spent"], len(model.received)) == (1, 6)
 
 
 @async_test(60)
