@@ -15,7 +15,7 @@ from storage.postgres_server import PostgresServer
 
 import holodeck as package
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.gateway.service import CONNECTIONS_GRACE
+from holodeck.gateway.server.draining_server import CONNECTIONS_GRACE
 
 FOLDER = DEPLOY / "compose"
 FILE = yaml.safe_load((FOLDER / "docker-compose.yaml").read_text())

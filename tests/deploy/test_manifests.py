@@ -14,7 +14,7 @@ from holodeck_command import run_holodeck
 from kubernetes_validate import ValidationError, validate  # type: ignore[import-untyped]
 
 import holodeck as package
-from holodeck.gateway.service import CONNECTIONS_GRACE
+from holodeck.gateway.server.draining_server import CONNECTIONS_GRACE
 
 OLDEST, NEWEST = "1.25", "1.37"
 each_form = pytest.mark.parametrize("form", MANIFEST_SETS, ids=lambda form: form.name)

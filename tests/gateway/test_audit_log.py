@@ -329,6 +329,8 @@ async def test_every_request_of_an_operator_leaves_an_entry_unless_its_route_is_
     plain = {(route.method, route.path) for route in routes if route.is_plain_read}
     assert plain == {
         ("GET", "/metrics"),
+        ("GET", "/v1/callers"),
+        ("GET", "/v1/callers/{id}"),
         ("GET", "/v1/config"),
         ("GET", "/v1/groups"),
         ("GET", "/v1/keys"),

@@ -12,7 +12,7 @@ from async_tests import async_test
 from gateway.movable_clock import advance_clock, with_movable_clock
 from gateway.running_gateway import RunningGateway, run_gateway
 
-from holodeck.gateway.service import KEEP_ALIVE_SECONDS
+from holodeck.gateway.server.draining_server import KEEP_ALIVE_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted import Received

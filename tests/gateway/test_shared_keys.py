@@ -166,16 +166,16 @@ async def test_keys_are_refused_while_it_is_not_known_which_are_in_force(tmp_pat
         keys = StoredKeys(store.caller_keys, known_seconds=0.0)
         callers = Callers([keys])
         refused = {"authorization": "Bearer hd-wrong"}
-        assert callers.explain_refusal(refused) == "unknown", "before the first answer"
+        assert await callers.explain_refusal(refused) == "unknown", "before the first answer"
         await keys.refresh()
-        assert callers.explain_refusal(refused) is None
+        assert await callers.explain_refusal(refused) is None
         assert keys.find_caller("key:alice#abcdefgh", "", {}) is not None
         keys.refuse_unknown()
-        assert callers.explain_refusal(refused) == "unknown"
+        assert await callers.explain_refusal(refused) == "unknown"
         with pytest.raises(StorageError):
             # A response that goes on waits: it is not known whether its caller may.
             keys.find_caller("key:alice#abcdefgh", "", {})
         await keys.refresh()
-        assert callers.explain_refusal(refused) is None
+        assert await callers.explain_refusal(refused) is None
     finally:
         await store.close()

@@ -8,6 +8,7 @@ from typing import get_type_hints
 from holodeck.gateway.api.route import BoundRoute, Route, collect_routes, list_declared
 from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.endpoints.admin import AdminEndpoints
+from holodeck.gateway.endpoints.callers import CallerEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
@@ -44,6 +45,7 @@ class Endpoints:
     servers: ServerEndpoints
     logins: LoginEndpoints
     keys: KeyEndpoints
+    callers: CallerEndpoints
     configuration: ConfigurationEndpoint
     mcp: MCPEndpoint
     metadata: ResourceMetadata

@@ -380,7 +380,7 @@ class Gateway:
     async def _authenticate(self, headers: Mapping[str, str], path: str, address: str, request_id: str) -> Caller:
         caller = await self._callers.authenticate(headers)
         if caller is None:
-            error = refused_key_error(self._callers.explain_refusal(headers))
+            error = refused_key_error(await self._callers.explain_refusal(headers))
             self._record_refused_auth(error, path, self._find_address(address, headers), request_id)
             raise error
         return caller

@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import uvicorn
-
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.all_endpoints import Endpoints
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.audit.log import AuditLog, build_audit_log
 from holodeck.gateway.audit.run_recorder import RunRecorder
+from holodeck.gateway.auth.caller_states import CallerStates
 from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.auth.factory import build_callers, build_providers, check_auth_is_not_lost
 from holodeck.gateway.auth.groups import build_groups
@@ -40,6 +39,7 @@ from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
+from holodeck.gateway.endpoints.callers import CallerEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
@@ -73,7 +73,7 @@ from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, has_lasting_key, read_seal_keys
 from holodeck.gateway.server.admission import Admission
-from holodeck.gateway.server.draining_server import DrainingServer, open_listener
+from holodeck.gateway.server.draining_server import DrainingServer, build_server_config, open_listener
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.gateway.usage.accounts import Accounts
@@ -91,6 +91,7 @@ from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
 from holodeck.models.callers import CallerKey
+from holodeck.models.gateway import GatewayLimits
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
@@ -98,10 +99,6 @@ from holodeck.tools.executor import CallTarget
 from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.server_tools import connect_servers
 
-# Seconds for open connections to end after the runs have ended.
-CONNECTIONS_GRACE = 10
-# Seconds of an idle connection: longer than proxies keep theirs (60), because they report one that we close as a 502.
-KEEP_ALIVE_SECONDS = 75
 # Seconds between two deletions of what is older than the retention.
 RETENTION_INTERVAL = 3_600.0
 # Checks in a row at which a gateway must be missing before its runs are taken over: while a shared database restarts,
@@ -140,13 +137,11 @@ class Service:
         self.stored_keys.add_change_listener(self._apply_stored_keys)
         self.callers = build_callers(config, folder, self.stored_keys)
         self.callers.add_revocation_listener(self._end_revoked)
-        self._key_watch = KeyWatch(self.callers, self.stored_keys, self.store.caller_keys)
+        self.caller_states = CallerStates(self.store.caller_states, self.callers)
+        self._key_watch = KeyWatch(self.callers, self.stored_keys, self.caller_states, self.store.caller_keys)
         self._open_requests = OpenRequests()
-        limits = config.limits
-        self._caller_limits = CallerLimits(
-            limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams
-        )
-        self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=limits.context_bytes)
+        self._caller_limits = _build_caller_limits(config.limits)
+        self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
         self._logins = ServerLogins(self.audit)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
@@ -422,6 +417,9 @@ class Service:
                 budgets=self._budgets,
                 store_uses=self._key_watch.store_uses,
             ),
+            callers=CallerEndpoints(
+                self.store, self.caller_states, find_key=self._find_key, refresh=self._key_watch.refresh
+            ),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
             ),
@@ -461,24 +459,12 @@ class Service:
 
     def _build_server(self) -> DrainingServer:
         limits = self.config.limits
-        config = uvicorn.Config(
+        seconds = (limits.request_seconds, limits.reader_seconds)
+        config = build_server_config(
             self.app,
-            http=build_http_protocol(
-                self.app.serve_http, limits.request_seconds, limits.reader_seconds, self._refusals, self.admission
-            ),
-            log_config=None,
-            access_log=False,
-            # The application finds what a proxy forwards itself.
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            # For connections that are still open; the runs have been drained by then.
-            timeout_graceful_shutdown=CONNECTIONS_GRACE,
-            server_header=False,
-            lifespan="off",
-            ws=build_websocket_protocol(limits.request_seconds, limits.reader_seconds, self.budget),
-            # As over HTTP, nothing is compressed: it would count for less than it takes in memory.
-            ws_per_message_deflate=False,
-            ws_max_size=limits.body_bytes,
+            http=build_http_protocol(self.app.serve_http, *seconds, self._refusals, self.admission),
+            websockets=build_websocket_protocol(*seconds, self.budget),
+            max_message_bytes=limits.body_bytes,
         )
         on_hangup = None if self._drains_on_hangup or self.reloader is None else self.reloader.request
         return DrainingServer(config, on_exit=self._drain, on_hangup=on_hangup)
@@ -543,6 +529,10 @@ class Service:
 
 def _describe_agents(configuration: Configuration) -> list[tuple[str, str | None]]:
     return [(name, backend.description) for name, backend in configuration.backends.items() if backend.is_agent]
+
+
+def _build_caller_limits(limits: GatewayLimits) -> CallerLimits:
+    return CallerLimits(limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams)
 
 
 def _server_names(configuration: Configuration) -> frozenset[str]:

@@ -39,7 +39,7 @@ class StoredKey:
 
 
 _COLUMNS = "name, change_number, entry, made_at, made_by"
-_NEXT_NUMBER = """
+NEXT_NUMBER = """
 INSERT INTO caller_key_changes (id, number) VALUES (1, 1)
 ON CONFLICT (id) DO UPDATE SET number = caller_key_changes.number + 1"""
 _READ_NUMBER = "SELECT number FROM caller_key_changes WHERE id = 1"
@@ -68,7 +68,7 @@ class CallerKeyStore(Storing):
     @read()
     async def read_change_number(self, db: Connection) -> int:
         """Return the number of the last change. 0: there was none."""
-        return await _read_number(db)
+        return await read_number(db)
 
     @read()
     async def read_changed(self, db: Connection, since: int) -> list[StoredKey]:
@@ -89,8 +89,8 @@ class CallerKeyStore(Storing):
     @transaction(is_repeatable=False)
     async def add_key(self, db: Connection, name: str, entry: bytes, made_by: str) -> bool:
         """Store a new key. False, and nothing is changed, if there is one of this name."""
-        await db.write(_NEXT_NUMBER)
-        number = await _read_number(db)
+        await db.write(NEXT_NUMBER)
+        number = await read_number(db)
         return await db.write_counted(_ADD, name, number, encode_value(entry), time.time(), made_by) > 0
 
     @transaction(is_repeatable=False)
@@ -99,8 +99,8 @@ class CallerKeyStore(Storing):
 
         Returns False, and changes nothing, if it was changed since, or revoked.
         """
-        await db.write(_NEXT_NUMBER)
-        number = await _read_number(db)
+        await db.write(NEXT_NUMBER)
+        number = await read_number(db)
         encoded = None if entry is None else encode_value(entry)
         return await db.write_counted(_CHANGE, name, change, number, encoded, time.time()) > 0
 
@@ -122,7 +122,8 @@ class CallerKeyStore(Storing):
         await db.write(_DELETE_USES, time.time() - USE_SECONDS)
 
 
-async def _read_number(db: Connection) -> int:
+async def read_number(db: Connection) -> int:
+    """Return the number of the last change, in a job."""
     row = await db.fetch_row(_READ_NUMBER)
     return 0 if row is None else int(row[0])
 

@@ -117,6 +117,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # When callers were last seen.
         "CREATE TABLE caller_uses (caller_id TEXT PRIMARY KEY, used_at DOUBLE PRECISION NOT NULL)",
     ),
+    (
+        # Callers that are paused, and those whose data is erased. See `caller_states`.
+        """CREATE TABLE caller_states (
+            caller_id TEXT PRIMARY KEY, change_number BIGINT NOT NULL, is_paused BOOLEAN NOT NULL,
+            is_erasing BOOLEAN NOT NULL, erased_at DOUBLE PRECISION, changed_at DOUBLE PRECISION NOT NULL,
+            changed_by TEXT NOT NULL)""",
+        # The number of the last change up to which each gateway has erased what it had.
+        "CREATE TABLE caller_state_readers (gateway_id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
+    ),
 )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Sequence
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, DELETE_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.storage.caller_keys import CallerKeyStore
+from holodeck.storage.caller_states import CallerStateStore
 from holodeck.storage.conversations import Conversations
 from holodeck.storage.elicitations import DELETE_EXPIRED_ELICITATIONS, ElicitationStore
 from holodeck.storage.idempotency_keys import DELETE_EXPIRED_KEYS, IdempotencyKeyStore, oldest_key_time
@@ -137,6 +138,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         self.runs = RunIndex(driver)
         self.usage = UsageStore(driver)
         self.caller_keys = CallerKeyStore(driver)
+        self.caller_states = CallerStateStore(driver)
         self.elicitations = ElicitationStore(driver)
         self.idempotency_keys = IdempotencyKeyStore(driver)
 
@@ -329,6 +331,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         await self._delete(DELETE_EXPIRED_ELICITATIONS, time.time())
         await self._delete(DELETE_EXPIRED_KEYS, oldest_key_time())
         await self.caller_keys.delete_old()
+        await self.caller_states.delete_old()
         return total
 
     @statement()

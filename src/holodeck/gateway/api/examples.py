@@ -383,6 +383,16 @@ KEY: dict[str, Any] = {
     "made_at": 1780990000,
     "made_by": "key:ops#tmwqhcxeyabr",
 }
+CALLER: dict[str, Any] = {
+    "object": "caller",
+    "id": "key:alice#qkzvhtwbarme",
+    "paused": False,
+    "erasing": False,
+    "erased_at": None,
+    "changed_at": None,
+    "changed_by": None,
+    "last_used_at": 1781000000,
+}
 SPENDING: dict[str, Any] = {"spent": 4.25, "left": 15.75, "resets_at": 1782864000}
 GROUP: dict[str, Any] = {
     "object": "group",

@@ -34,10 +34,11 @@ LOCAL_CALLER_ID = "local"
 
 ClaimValues = Mapping[str, Sequence[str]]
 """Values of claims of a token, by claim."""
-KeyRefusal = Literal["paused", "expired", "no_group", "unknown"]
-"""Why a key is refused that is in the file or in the store.
+KeyRefusal = Literal["paused", "expired", "no_group", "unknown", "caller_paused", "erasing"]
+"""Why a key is refused that is in the file or in the store, or a caller with any credentials.
 
 `no_group`: the file does not have its group any more. `unknown`: it is not known whether the key is in force.
+`caller_paused`, `erasing`: of a caller that an operator has paused, or whose data is being erased.
 """
 
 
@@ -218,13 +219,15 @@ class Callers:
 
     def __init__(self, providers: Sequence[CallerProvider]) -> None:
         self._providers = tuple(providers)
+        self._refusals: Mapping[str, KeyRefusal] = {}
+        """Why callers are refused whose credentials are accepted, by their ids."""
         self._has_no_auth = not providers
         self._listeners: list[RevocationListener] = []
         self._digest_key = secrets.token_bytes(_KEY_BYTES)
         self._remembered: dict[bytes, Caller] = {}
         """Callers by a digest of their keys. The digest is keyed: how long a lookup takes says nothing of any key."""
         self._used: dict[str, None] = {}
-        """The callers with keys that were authenticated lately: no more than there are keys."""
+        """The callers that were authenticated lately."""
 
     def add_revocation_listener(self, callback: RevocationListener) -> None:
         """Call `callback` whenever callers are revoked, after requests of them are refused. It must not wait."""
@@ -252,22 +255,31 @@ class Callers:
             for callback in self._listeners:
                 callback(revoked)
 
+    def replace_refusals(self, refusals: Mapping[str, KeyRefusal]) -> None:
+        """Refuse these callers from now on, whatever their credentials, and end what is open for new ones of them."""
+        added = frozenset(refusals.keys() - self._refusals.keys())
+        self._refusals = refusals
+        self.revoke(RevokedCallers(names=added))
+
     def revoke_expired(self) -> None:
         """End what is open for callers that have expired since the last call."""
         expired = frozenset(each for provider in self._providers for each in provider.take_expired())
         if expired:
             self.revoke(RevokedCallers(names=expired))
 
-    def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None:
+    async def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None:
         """Return why the key of a refused request is refused. None: no provider knows it."""
         token = _find_bearer_token(headers)
         if token is None:
             return None
+        caller = await _authenticate_with(self._providers, token) if self._refusals else None
+        if caller is not None:
+            return self._refusals.get(caller.id)
         found = (provider.explain_refusal(token) for provider in self._providers)
         return next((refusal for refusal in found if refusal is not None), None)
 
     def take_used(self) -> Collection[str]:
-        """Return the ids of the callers with keys that were authenticated since the last call."""
+        """Return the ids of the callers that were authenticated since the last call."""
         used, self._used = self._used, {}
         return used
 
@@ -297,12 +309,16 @@ class Callers:
             # Replaced while an identity provider was asked for its keys: the caller may be revoked.
             if providers is self._providers:
                 break
+        if caller is not None and caller.id in self._refusals:
+            return None
+        if caller is None:
+            return None
         # A token is verified each time: its issuer may have withdrawn the key that has signed it.
-        if caller is not None and not caller.issuer:
+        if not caller.issuer:
             if len(self._remembered) >= MAX_REMEMBERED_KEYS:
                 self._remembered.clear()
             self._remembered[digest] = caller
-            self._used[caller.id] = None
+        self._used[caller.id] = None
         return caller
 
     def find_current(self, caller: Caller) -> Caller:
@@ -322,6 +338,8 @@ class Callers:
         """
         if self.has_no_auth:
             return _LOCAL_CALLER if caller_id == LOCAL_CALLER_ID else None
+        if caller_id in self._refusals:
+            return None
         found = (provider.find_caller(caller_id, issuer, claim_values) for provider in self._providers)
         return next((caller for caller in found if caller is not None), None)
 

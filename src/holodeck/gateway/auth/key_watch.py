@@ -1,4 +1,4 @@
-"""Background work for callers with keys: what has changed in the store, what has expired, and when keys were used.
+"""Background work for callers: what has changed in the store, what has expired, and when callers were seen.
 
 `follow` and `watch` are tasks of the service. `watch` also runs while `follow` waits for a store that does not answer.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from holodeck.gateway.auth.caller_states import CallerStates
 from holodeck.gateway.auth.callers import Callers
 from holodeck.gateway.auth.stored_keys import StoredKeys
 from holodeck.lib import log
@@ -25,13 +26,14 @@ _USES_SECONDS = 60.0
 class KeyWatch:
     """Keeps the callers of a gateway current."""
 
-    def __init__(self, callers: Callers, keys: StoredKeys, store: CallerKeyStore) -> None:
+    def __init__(self, callers: Callers, keys: StoredKeys, states: CallerStates, store: CallerKeyStore) -> None:
         self._callers = callers
         self._keys = keys
+        self._states = states
         self._store = store
 
     async def follow(self) -> None:
-        """Read the keys of the store whenever they have changed. Runs until it is cancelled."""
+        """Read the keys and the states of callers whenever they have changed. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             if self._callers.has_no_auth:
@@ -40,10 +42,15 @@ class KeyWatch:
             else:
                 await self.load()
 
+    async def refresh(self) -> None:
+        """Read the keys and the states of callers, if they have changed. Raises `StorageError`."""
+        await self._keys.refresh()
+        await self._states.refresh(self._keys.number)
+
     async def load(self) -> None:
-        """Read the keys of the store. Errors are logged."""
+        """Read the keys and the states of callers, if they have changed. Errors are logged."""
         try:
-            await self._keys.refresh()
+            await self.refresh()
         except StorageError as error:
             log.debug("gateway.storage_failed", error=error)
 

@@ -88,6 +88,11 @@ class StoredKeys(APIKeys):
         lost = [key.caller_id for key in keys if not before[key.caller_id] <= self.find_accepted_hashes(key)]
         self._announce(RevokedCallers(names=frozenset(lost)))
 
+    @property
+    def number(self) -> int:
+        """The number of the last change that is known, of a key or of the state of a caller."""
+        return self._number
+
     def find_key(self, name: str) -> KnownKey | None:
         return self._known.get(name)
 

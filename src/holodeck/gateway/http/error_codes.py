@@ -129,6 +129,8 @@ ERROR_CODES = (
         status=401,
     ),
     _refusal("key_paused", "The operator has paused the key.", "Ask the operator.", "caller", status=401),
+    _refusal("caller_paused", "The operator has paused the caller.", "Ask the operator.", "caller", status=401),
+    _failure(503, "caller_erasing", "What is stored of the caller is being deleted.", _RETRY_HEADER, "caller"),
     _refusal(
         "key_without_group",
         "The gateway's file does not have the group of the key any more.",

@@ -123,6 +123,11 @@ def refused_key_error(refusal: KeyRefusal | None) -> APIError:
             return APIError(503, message, kind="server_error", code="keys_unknown", retry_after=MISSING_RETRY_AFTER)
         case "paused":
             message, code = "This key is paused. Ask the operator of this gateway.", "key_paused"
+        case "caller_paused":
+            message, code = "This caller is paused. Ask the operator of this gateway.", "caller_paused"
+        case "erasing":
+            message = "What is stored of this caller is being deleted. Try again in a moment."
+            return APIError(503, message, kind="server_error", code="caller_erasing", retry_after=MISSING_RETRY_AFTER)
         case "no_group":
             message = "The group of this key is gone. Ask the operator of this gateway."
             code = "key_without_group"

@@ -29,6 +29,10 @@ LISTEN_BACKLOG = 2_048
 # a gateway whose turns are long, more connections than that wait, with the probes among them.
 ACCEPTS_PER_TURN = 16
 
+# Seconds for open connections to end after the runs have ended.
+CONNECTIONS_GRACE = 10
+# Seconds of an idle connection: longer than proxies keep theirs (60), because they report one that we close as a 502.
+KEEP_ALIVE_SECONDS = 75
 # Errors of `bind` whose fix is another port; the others are about the host.
 _PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
@@ -50,6 +54,33 @@ def open_listener(host: str, port: int) -> list[socket.socket]:
         key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
         raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
     return [listener, *(listener.dup() for _ in range(ACCEPTS_PER_TURN - 1))]
+
+
+def build_server_config(
+    app: Callable[..., Awaitable[None]],
+    *,
+    http: type[asyncio.Protocol],
+    websockets: type[asyncio.Protocol],
+    max_message_bytes: int,
+) -> uvicorn.Config:
+    """Build uvicorn's settings. `http` and `websockets`: the protocols. `max_message_bytes`: of a WebSocket."""
+    return uvicorn.Config(
+        app,
+        http=http,
+        log_config=None,
+        access_log=False,
+        # The application finds what a proxy forwards itself.
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        # For connections that are still open; the runs have been drained by then.
+        timeout_graceful_shutdown=CONNECTIONS_GRACE,
+        server_header=False,
+        lifespan="off",
+        ws=websockets,
+        # As over HTTP, nothing is compressed: it would count for less than it takes in memory.
+        ws_per_message_deflate=False,
+        ws_max_size=max_message_bytes,
+    )
 
 
 # Seconds for a drain to end that a second signal has overtaken: a statement of storage may be under way.

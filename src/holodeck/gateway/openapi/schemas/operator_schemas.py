@@ -35,6 +35,7 @@ def build_operator_schemas() -> dict[str, Schema]:
         **_server_schemas(),
         **_key_schemas(),
         **_group_schemas(),
+        **_caller_schemas(),
         "Configuration": _configuration_schema(),
         **_login_schemas(),
     }
@@ -145,6 +146,23 @@ def _key_schemas() -> dict[str, Schema]:
         "NewKey": record_of(created),
         "DeletedKey": record_of({"name": string(), "object": constant("key.deleted"), "deleted": boolean()}),
         **model_schemas((CreateKey, UpdateKey, RotateKey)),
+    }
+
+
+def _caller_schemas() -> dict[str, Schema]:
+    caller = {
+        "object": constant("caller"),
+        "id": string("As in runs, usage and logs."),
+        "paused": boolean("Whether its requests are refused for now."),
+        "erasing": boolean("Whether what it has stored is being deleted."),
+        "erased_at": nullable(integer("When that was last asked for, in seconds since 1970. Known for a day.")),
+        "changed_at": nullable(integer("When one of these was last changed, in seconds since 1970.")),
+        "changed_by": nullable(string("The id of the caller that has changed it.")),
+        "last_used_at": nullable(integer("When a request of it was last seen, to the minute.")),
+    }
+    return {
+        "Caller": record_of(caller),
+        "CallerList": record_of({"object": constant("list"), "data": array(ref("Caller")), "has_more": boolean()}),
     }
 
 
