@@ -13,6 +13,7 @@ import pytest
 from async_tests import async_test
 
 from holodeck.storage import migrations
+from holodeck.storage.caller_keys import StoredKey
 from holodeck.storage.conversations import Conversation, ConversationItem
 from holodeck.storage.factory import open_store
 from holodeck.storage.idempotency_keys import IdempotencyKey
@@ -50,6 +51,29 @@ RUN = StoredRun(
     answer="Three.",
     details=b'{"turns":2}',
 )
+# Long enough for values that are stored compressed, and by what they repeat of another value.
+LONG = StoredResponse(
+    id="resp_long",
+    caller_id="alice",
+    created_at=3.5,
+    status="completed",
+    resource=b'{"id":"resp_long","output":["' + b"A long answer. " * 20 + b'"]}',
+    input_items=b'["' + b"A long question. " * 20 + b'"]',
+    items=b'["' + b"A long question. " * 20 + b'","' + b"A long answer. " * 20 + b'"]',
+    pending=b"[]",
+    events=b'{"type":"delta","text":"word"}\n' * 99 + b'{"type":"end"}',
+)
+KEYS = [
+    StoredKey(
+        name="laptop",
+        change=3,
+        entry=b'{"caller":"alice","scope":["tickets"]}',
+        made_at=3.5,
+        made_by="operator",
+    ),
+    StoredKey(name="stolen", change=4, entry=None, made_at=3.5, made_by="operator"),
+]
+LATER = 4e9
 DEAD_GATEWAY = 7
 
 
@@ -119,6 +143,26 @@ async def test_a_database_of_any_version_is_read_and_extended(tmp_path: Path, ur
         assert await store.append_events("resp_lost", 2, [b'{"n":2}'])
         assert await store.read_cancel_requests() == ["resp_lost"]
         assert await other.find_orphans() == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+@async_test(30)
+async def test_keys_and_long_values_of_any_version_that_has_them_are_read(
+    tmp_path: Path, url: str, version: str
+) -> None:
+    async with open_stores(tmp_path, url, version) as (store, *_):
+        assert await store.get("resp_long", "alice") == LONG
+        assert await store.caller_keys.read_changed(0) == KEYS
+        assert await store.caller_keys.read_uses(["alice", "bob"]) == {"alice": LATER}
+        [(_, _, counts)] = await store.usage.read(UsageQuery(period=MINUTE, start=0, end=600, caller_id="alice"))
+        assert counts.get("estimated_tokens") == 3
+
+
+def test_every_version_of_the_schema_has_a_database_of_each_kind() -> None:
+    versions = range(1, len(migrations.MIGRATIONS) + 1)
+    assert {file.name for file in DATABASES.iterdir()} == {
+        f"version-{version}.{kind}.sql" for version in versions for kind in ("sqlite", "postgres")
+    }
 
 
 @pytest.mark.proves("D-28")

@@ -1,4 +1,4 @@
--- A PostgreSQL database of version 1: what `pg_dump --inserts --no-caller_id` writes, without settings. Never changed.
+-- A PostgreSQL database of version 1: what `pg_dump --inserts --no-owner` writes, without settings. Never changed.
 CREATE TABLE public.audit_ends (
     file text NOT NULL,
     seq bigint NOT NULL,
