@@ -152,7 +152,7 @@ _REPLIES = {
     "getLogin": _NO_LOGIN_STARTED,
     "cancelLogin": _NO_LOGIN_STARTED,
     "receiveLogin": "400",
-    "listKeys": '{"object":"list","data":[],"has_more":false}',
+    "listKeys": '{"object":"list","data":[],"has_more":false,"manages":"all"}',
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
     "updateKey": _NO_KEYS,

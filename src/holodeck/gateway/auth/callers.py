@@ -309,9 +309,7 @@ class Callers:
             # Replaced while an identity provider was asked for its keys: the caller may be revoked.
             if providers is self._providers:
                 break
-        if caller is not None and caller.id in self._refusals:
-            return None
-        if caller is None:
+        if caller is None or caller.id in self._refusals:
             return None
         # A token is verified each time: its issuer may have withdrawn the key that has signed it.
         if not caller.issuer:
