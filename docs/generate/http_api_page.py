@@ -101,6 +101,7 @@ _ARGUMENTS = {
     "/v1/conversations/{id}": "/v1/conversations/$CONVERSATION",
     "{item_id}": "$ITEM",
     "{elicitation_id}": "elic_1",
+    "/v1/callers/{id}": "/v1/callers/alice",
     "/v1/models/{id}": "/v1/models/demo",
     "{name}": "memory",
     "{server}": "memory",
@@ -143,6 +144,10 @@ _NO_LOGIN_STARTED = """\
 _NO_QUESTION = """\
 {"error":{"message":"Elicitation with id 'elic_1' not found. It was answered, or its call waits no longer.",\
 "type":"not_found","code":"not_found","param":null}}"""
+_CALLER = (
+    '{"object":"caller","id":"key:alice","paused":%s,"erasing":false,"erased_at":null,"changed_at":...,'
+    '"changed_by":...,"last_used_at":null}'
+)
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
     "listElicitations": '{"object":"list","data":[]}',
@@ -153,6 +158,11 @@ _REPLIES = {
     "cancelLogin": _NO_LOGIN_STARTED,
     "receiveLogin": "400",
     "listKeys": '{"object":"list","data":[],"has_more":false,"manages":"all"}',
+    "listGroups": '{"object":"list","data":[]}',
+    "listCallers": '{"object":"list","data":[...],"has_more":false}',
+    "pauseCaller": _CALLER % "true",
+    "resumeCaller": _CALLER % "false",
+    "getCaller": _CALLER % "false",
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
     "updateKey": _NO_KEYS,
