@@ -11,10 +11,12 @@ from contextvars import copy_context
 from functools import wraps
 from typing import Any, ParamSpec, overload
 
+from patience import patience
+
 P = ParamSpec("P")
 AsyncTest = Callable[P, Coroutine[Any, Any, None]]
 
-# Ends a test that hangs, also on a busy machine; less than the 30 s that the product allows for most things.
+# Less than the 30 s that the product allows for most things.
 TIMEOUT = 28.0
 
 
@@ -48,7 +50,7 @@ def _with_timeout(test: AsyncTest[P], seconds: float) -> Callable[P, None]:
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         async def run_with_timeout() -> None:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(patience(seconds)):
                 await test(*args, **kwargs)
 
         if _shared_runners:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from warm_holodeck import Forked
 
-_AT_ONCE = 10.0  # seconds, for what can be read already
+_AT_ONCE = 60.0  # seconds, for what can be read already
 
 
 class ForkedCommand:

@@ -20,9 +20,10 @@ from typing import Self
 from forked_process import ForkedCommand
 from holodeck_command import INHERITED
 from no_network import without_network
+from patience import patience
 from warm_holodeck import Forked, can_fork
 
-TIMEOUT = 45.0  # seconds: a process has to start, on a machine that others use as well
+TIMEOUT = 45.0  # seconds: a process has to start
 CTRL_C = "\x03"
 CTRL_D = "\x04"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_=>])")
@@ -55,7 +56,7 @@ class TypingTerminal:
     async def wait_for(self, text: str, *, within: float = TIMEOUT) -> str:
         """Wait until the text appears after the one that was waited for last, and return what was in between."""
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(patience(within)):
                 while (found := self.text.find(text, self._position)) < 0:
                     self._changed.clear()
                     await self._changed.wait()
@@ -80,7 +81,7 @@ class TypingTerminal:
 
     async def wait_exit(self, *, within: float = TIMEOUT) -> int:
         """Wait for the end of the command and return its exit code."""
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(patience(within)):
             return await self.process.wait()
 
     async def __aenter__(self) -> Self:

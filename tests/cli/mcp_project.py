@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from holodeck_command import run_holodeck
+from patience import patience
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 
-TIMEOUT = 45.0  # for an event that comes at once on an idle machine
+TIMEOUT = 120.0  # for an event that comes at once on an idle machine
 KILLED_SECONDS = 1.0  # for a process that was killed to end; one that is left behind is reaped after two seconds
 NPX = {"command": "npx", "args": ["-y", "some-server"]}
 UVX = {"command": "uvx", "args": ["some-server"]}
@@ -95,7 +96,7 @@ class MCPProject:
         pids = [int(pid) for pid in self._uvx_pid_text.split()] + (
             read_pids(self._npx_pids) if self._npx_pids.exists() else []
         )
-        deadline = time.monotonic() + KILLED_SECONDS
+        deadline = time.monotonic() + patience(KILLED_SECONDS)
         while (running := [pid for pid in pids if is_running(pid)]) and time.monotonic() < deadline:
             time.sleep(0.02)
         return running

@@ -14,6 +14,7 @@ import pytest
 from agent_project import AgentProject, messages_of_turn, serve_scripted
 from async_tests import async_test
 from cli.running_command import list_runs, start_command, wait_model_requests
+from patience import patience
 from pty_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing.mcp.journal import Journal
@@ -163,7 +164,7 @@ async def test_a_run_in_another_process_is_cancelled_and_stops(project: AgentPro
             await Journal(project.journal).received("tools/call", within=30)
             done = await project.run_holodeck("runs", "cancel", run_id)
             assert (done.returncode, done.stderr) == (0, f"{run_id} is cancelled; its process is stopping.\n")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience(20)):
                 code, _, err = await first.wait_exit()
         assert code == 130
         assert "The run was cancelled." in err

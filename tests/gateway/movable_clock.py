@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, ParamSpec
 
+from patience import patience
+
 P = ParamSpec("P")
 REAL_SECONDS = 30.0
 
@@ -37,7 +39,9 @@ def with_movable_clock(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable
         async def within() -> None:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
-            alarm = threading.Timer(REAL_SECONDS, loop.call_soon_threadsafe, [task.cancel, "it took too long"])
+            alarm = threading.Timer(
+                patience(REAL_SECONDS), loop.call_soon_threadsafe, [task.cancel, "it took too long"]
+            )
             alarm.start()
             try:
                 await test(*args, **kwargs)

@@ -13,6 +13,7 @@ from async_tests import async_test
 from durable.crash_cases import wait_ended
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, RunningGateway, gateway_config, run_gateway
+from patience import patience
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
@@ -75,7 +76,7 @@ async def test_a_background_response_over_the_limit_is_refused_without_touching_
         with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
             # Every other writer now waits for the lock.
             other.execute("BEGIN IMMEDIATE")
-            async with asyncio.timeout(AT_ONCE):
+            async with asyncio.timeout(patience(AT_ONCE)):
                 for input_items in ("Go", [{"type": "item_reference", "id": "msg_none"}]):
                     more = {"previous_response_id": "resp_none", "tools": []}
                     status, refused = await _send(gateway, input_items, background=True, **more)

@@ -12,6 +12,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 from gateway.test_run_list import ALICE
 from gateway.test_stand_ins import run_with_stand_in
+from patience import patience
 from providers.model_exchange import run_with_timeout
 
 from holodeck.lib.errors import ModelError
@@ -176,7 +177,7 @@ async def test_the_fast_mode_of_anthropic_is_a_tier(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: raw(start, *text, end, {"type": "message_stop"}))
     price = SONNET | {"service_tiers": {"fast": {"input": 30, "output": 150}}}
     async with run_gateway(tmp_path, model, dialect="anthropic", keys=[ALICE], price=price) as gateway:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             await gateway.stream("/v1/responses", {"model": MODEL, "input": "Hi", "stream": True}, key=ALICE)
         _, runs = await gateway.send("GET", "/v1/runs", key=ALICE)
     assert runs["data"][0]["cost"] == pytest.approx(0.3 + 0.15, rel=0.01)

@@ -13,6 +13,7 @@ import pytest
 from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, gateway_config, run_gateway
+from patience import patience
 
 from holodeck.gateway.runs.finisher import STOPPED_TEXT
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -32,7 +33,7 @@ async def test_a_gateway_on_a_full_disk_refuses_at_once_and_leaves_no_temporary_
     async with ScriptedModel(say("hi"), say("hi")).serve() as scripted:
         file = write_gateway_file(tmp_path, scripted.url)
         async with run_gateway_process(file, program=("-c", FULL_DISK)) as served:
-            async with asyncio.timeout(AT_ONCE):
+            async with asyncio.timeout(patience(AT_ONCE)):
                 status, answer, _ = await served.create_response()
             assert (status, answer["error"]["code"]) == (503, "storage_error")
             assert (await served.create_response(store=False))[0] == 200

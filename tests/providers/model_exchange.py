@@ -7,6 +7,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from patience import patience
+
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
@@ -19,15 +21,15 @@ from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted import DialectName, Received, Script, ScriptedModel, Writing
 
 T = TypeVar("T")
-TIMEOUT = 20.0  # on a busy machine
+TIMEOUT = 20.0
 KEY = "sk-test-1234567890abcdef"
 
 
 def run_with_timeout(test: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, within twenty seconds."""
+    """Run to the end, or fail when it hangs."""
 
     async def within() -> T:
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(patience(TIMEOUT)):
             return await test
 
     return asyncio.run(within())

@@ -17,6 +17,7 @@ from typing import Any, cast
 import orjson
 import pytest
 import uvloop
+from patience import patience
 from providers.model_exchange import TIMEOUT, collect_events, model_request
 
 from holodeck.models.model_io import TextDelta
@@ -141,7 +142,7 @@ def run_on_loop(
 
     async def within() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(patience(limit)):
             await test(**arguments)
             while others := asyncio.all_tasks() - {asyncio.current_task()}:  # the loop's own, that takes connections
                 await asyncio.wait(others)

@@ -15,7 +15,7 @@ from uuid import uuid4
 T = TypeVar("T")
 
 MARK = "HOLODECK_TEST_MARK"
-SECONDS = 30
+SECONDS = 90
 """The longest that an end may take to be seen on a busy machine."""
 
 

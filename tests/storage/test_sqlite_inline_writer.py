@@ -209,6 +209,6 @@ asyncio.run(main())
 
 def test_a_full_disk_is_a_storage_error_and_loses_nothing(tmp_path: Path) -> None:
     code = FULL.format(path=str(tmp_path / "kept.db"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "The database cannot be used" in done.stdout

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from patience import patience
 
 from holodeck.lib.errors import StorageError
 from holodeck.storage.jobs import Connection, Job
@@ -160,7 +161,7 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
     ended.close()
 
     async def ask() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             for word in ("one", "two"):
                 assert await worker.run(insert_words(word)) == 1
             assert {"one", "two"} <= set(await read_words(worker))

@@ -8,6 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp.client.context import ClientRequestContext
+from patience import patience
 from testing.sdk_client import TRANSPORT_VARIANTS, TransportVariant, open_sdk_client
 
 from holodeck.testing import Era
@@ -141,7 +142,7 @@ def test_a_tool_that_is_added_is_announced_to_listeners(door: TransportVariant, 
                     await client.call_tool("grow", {})
                     await asyncio.wait_for(announced.wait(), 20)
             else:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(patience(20)):
                     # A legacy client opens its stream in the background, so the first notice may come too early.
                     while not announced.is_set():
                         await client.call_tool("grow", {})

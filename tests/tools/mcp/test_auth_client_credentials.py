@@ -15,6 +15,7 @@ from async_tests import async_test
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from loopback_site import serve_site
+from patience import patience
 from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import request_with_auth, run_resource_server
@@ -250,7 +251,7 @@ async def _headers(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 
 async def _bounded(auth: MCPAuthProvider) -> Mapping[str, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience(20)):
         return await auth.headers()
 
 

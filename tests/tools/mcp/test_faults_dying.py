@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from async_tests import async_test
+from patience import patience
 from tools.mcp.misbehaving_server import (
     DUPLEX,
     ERAS,
@@ -25,7 +26,7 @@ from holodeck.lib.net.urls import shown_origin
 from holodeck.testing import Era
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
-SOON = 10.0  # seconds, on a busy machine: the calls and the children would take a minute
+SOON = 10.0  # seconds: the calls and the children would take a minute
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -137,7 +138,7 @@ async def test_every_call_in_flight_fails_at_once_when_the_server_is_killed(
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1})) for _ in range(8)]
         await subject.wait_received("tools/call", 9)
         os.kill(subject.journal.pids[-1], signal.SIGKILL)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(patience(SOON)):
             for result in await asyncio.gather(*calls):
                 error = require_failure(result, "signal 9", "not known whether the call took effect")
                 assert error.details["exit_code"] == -signal.SIGKILL
@@ -184,7 +185,7 @@ async def test_a_death_is_seen_although_a_child_lives_on(tmp_path: Path, mode: s
         call = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1}))
         await subject.wait_received("tools/call", 2)
         os.kill(subject.journal.pids[0], signal.SIGKILL)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(patience(SOON)):
             require_failure(await call, "signal 9")
         await subject.check_works()
         await wait_all_gone(pids)
@@ -198,7 +199,7 @@ async def test_the_death_of_the_real_server_behind_a_wrapper_is_seen(tmp_path: P
         call = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1}))
         await subject.wait_received("tools/call", 2)
         os.kill(subject.journal.pids[0], signal.SIGKILL)
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(patience(SOON)):
             require_failure(await call, "not known whether the call took effect")
         await subject.check_works()
 
@@ -210,7 +211,7 @@ async def test_a_server_that_will_not_end_is_ended(tmp_path: Path, mode: str) ->
     async with open_misbehaving(mode, "stdio", tmp_path) as subject:
         await subject.check_works()
         pids = subject.pids()
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(patience(SOON)):
             await subject.plugin.close()
         await wait_all_gone(pids)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from async_tests import async_test
+from patience import patience
 from tools.mcp.misbehaving_server import (
     ERAS,
     TRANSPORT_VARIANTS,
@@ -184,7 +185,7 @@ async def test_closing_ends_every_call_that_is_under_way(tmp_path: Path, over: T
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60})) for _ in range(3)]
         await subject.wait_received("tools/call", 3)
         await subject.plugin.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience(10)):
             for result in await asyncio.gather(*calls):
                 require_failure(result, "closed", "not known whether the call took effect")
         assert subject.plugin.state == "disconnected"

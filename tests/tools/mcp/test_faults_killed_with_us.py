@@ -33,7 +33,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("mode", ["normal", "ignores-eof", "ignores-term", "wrapper", "child-holds-pipe"])
 @pytest.mark.proves("D-17")
-@async_test(10)
+@async_test
 async def test_no_server_outlives_a_client_that_is_killed_in_the_middle_of_a_call(tmp_path: Path, mode: str) -> None:
     journal, pid_file = Journal(tmp_path / "journal"), tmp_path / "pids"
     path = stand_in(tmp_path / "bin", FaultyMCPServer.command(mode, journal=journal.path, pid_file=pid_file))

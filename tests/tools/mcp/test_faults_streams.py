@@ -146,7 +146,7 @@ async def test_a_stream_that_is_silent_for_too_long_is_closed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("over", ["http", "http-sse", "sse", "websocket"])
 @pytest.mark.proves("000:FR-016", "D-20")
-@async_test(10)
+@async_test
 async def test_the_stream_for_changes_is_opened_again_when_it_is_lost(tmp_path: Path, over: TransportVariant) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)

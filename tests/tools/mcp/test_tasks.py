@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from patience import patience
 from tools.mcp.misbehaving_server import (
     ERAS,
     TRANSPORT_VARIANTS,
@@ -175,7 +176,7 @@ async def test_a_status_notification_ends_the_pause_between_two_polls(tmp_path: 
         if subject.server is not None:
             await subject.server.listening()
         await read_text(subject, "release")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             assert (await calling).text == "woken"
 
 
@@ -324,7 +325,7 @@ async def test_closing_the_client_ends_the_wait_for_a_task_at_once(tmp_path: Pat
         calling = asyncio.create_task(subject.plugin.call("task", {"hold": True}))
         await subject.wait_received("tasks/get")
         await subject.plugin.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience(20)):
             require_failure(await calling, "not known whether")
 
 
