@@ -151,7 +151,8 @@ async def test_on_a_terminal_it_asks_for_the_model_tries_it_and_stores_the_key_f
     assert not (tmp_path / "asked" / ".env").exists()
     async with ScriptedModel(status(401), [say("Ready.")]).serve() as model:
         answers = [("Name of the agent", ""), ("Provider", "16"), ("Model:", "mine")]
-        answers += [("Address", "http://127.0.0.1:1/v1"), ("Key for", ""), ("all the same", "n")]
+        answers += [("Address", "127.0.0.1:1/v1"), ("Key for", ""), ("must begin with a scheme", "")]
+        answers += [("Model [mine]", ""), ("Address", "http://127.0.0.1:1/v1"), ("Key for", ""), ("all the same", "n")]
         answers += [("Provider", "openai_compatible"), ("Model [mine]", ""), ("Address", model.url), ("Key for", "no")]
         answers += [("all the same", ""), ("Provider", ""), ("Model [mine]", ""), ("Address", ""), ("Key for", key)]
         said, code = await asyncio.to_thread(answer_init, tmp_path, "tried", [*answers, ("MCP servers", "files")])

@@ -88,7 +88,10 @@ def ask_model(environ: Mapping[str, str], *, can_store_key: bool) -> ModelChoice
     choice = ModelChoice(provider=Provider.REHEARSAL)
     while True:
         choice = _ask_choice(environ, choice, can_store_key=can_store_key)
-        if _is_usable(choice, environ) or click.confirm("Use it all the same? (n: answer again)", default=False):
+        mistake = _find_mistake(choice, environ)
+        if mistake is not None:
+            click.secho(f"{mistake} Once more:", fg="red")
+        elif _is_usable(choice, environ) or click.confirm("Use it all the same? (n: answer again)", default=False):
             return choice
 
 
@@ -162,18 +165,23 @@ def _parse_key(answer: Any) -> str:
     return text
 
 
-def _is_usable(choice: ModelChoice, environ: Mapping[str, str]) -> bool:
-    """Ask the model one short question, and print how that went. False: it cannot be used as it is."""
-    if not choice.spec.is_service:
-        return True
+def _find_mistake(choice: ModelChoice, environ: Mapping[str, str]) -> str | None:
+    """Return why a file with this model would be wrong; None if it would not."""
     try:
-        llm = choice.build_llm(environ)
+        choice.build_llm(environ)
     except pydantic.ValidationError as error:
         from holodeck.agents.models import describe_problems
 
         data = {"model": {"provider": choice.provider, "name": choice.name, "endpoint": choice.endpoint}}
-        click.secho(describe_problems(error, data, at=("model",)), fg="red")
-        return False
+        return describe_problems(error, data, at=("model",))
+    return None
+
+
+def _is_usable(choice: ModelChoice, environ: Mapping[str, str]) -> bool:
+    """Ask the model one short question, and print how that went. False: it did not answer."""
+    if not choice.spec.is_service:
+        return True
+    llm = choice.build_llm(environ)
     if choice.spec.key_variable and llm.api_key is None:
         click.echo("Not tried, because there is no key yet.")
         return True
