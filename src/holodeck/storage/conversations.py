@@ -240,7 +240,7 @@ class Conversations(Storing):
             return None
         _, _, pending_calls, leased_by, gateway_id, is_alive = rows[0]
         return ConversationContents(
-            items=tuple(_item_of(row[1:3]) for row in rows[1:]),
+            items=tuple([_item_of(row[1], row[2]) for row in rows[1:]]),
             last_position=rows[-1][0],
             pending_calls=decode_optional(pending_calls, conversation_id),
             leased_by=leased_by,
@@ -291,20 +291,20 @@ class Conversations(Storing):
             return None
         position = () if after is None else (after,)
         sql = _items_query(order, is_after=after is not None)
-        return [_item_of(row) for row in await db.fetch_rows(sql, conversation_id, limit, max_bytes, *position)]
+        return [_item_of(*row) for row in await db.fetch_rows(sql, conversation_id, limit, max_bytes, *position)]
 
     @read(confirms_missing=True)
     async def get_item(
         self, db: Connection, conversation_id: str, caller_id: str, item_id: str
     ) -> ConversationItem | None:
         row = await db.fetch_row(_GET_ITEM, conversation_id, caller_id, item_id)
-        return None if row is None else _item_of(row)
+        return None if row is None else _item_of(*row)
 
     @read()
     async def find_item(self, db: Connection, item_id: str, caller_id: str) -> ConversationItem | None:
         """Return the item of this id in the newest of the caller's conversations that has one."""
         row = await db.fetch_row(_FIND_ITEM, item_id, caller_id)
-        return None if row is None else _item_of(row)
+        return None if row is None else _item_of(*row)
 
     @statement(is_repeatable=False, confirms_missing=True)
     async def delete_item(self, db: Connection, conversation_id: str, caller_id: str, item_id: str) -> bool:
@@ -316,9 +316,9 @@ def _conversation_of(row: Row) -> Conversation:
     return Conversation(id=row[0], caller_id=row[1], created_at=row[2], metadata=decode_value(row[3], row[0]))
 
 
-def _item_of(row: Row) -> ConversationItem:
-    """Return the item of a row of id and data."""
-    return ConversationItem(id=row[0], data=decode_value(row[1], row[0]))
+def _item_of(item_id: str, data: object) -> ConversationItem:
+    """Return the item of an id and the data that is stored of it."""
+    return ConversationItem(id=item_id, data=decode_value(data, item_id))
 
 
 async def _read_last_position(db: Connection, conversation_id: str) -> int:

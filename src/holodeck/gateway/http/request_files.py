@@ -31,7 +31,7 @@ from holodeck.lib.net.http1_pool import ConnectFailedError, send_once
 from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, RefusedAddressError, is_public_host, parse_networks
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.gateway import RequestFiles, RequestHosts
-from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Item, Message, Part
+from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Item, Message
 from holodeck.models.url import BadURLError, Endpoint, parse_endpoint
 
 # Files of one request, with those of its context: more than people attach to a question.
@@ -123,12 +123,11 @@ class FileFetcher:
         Returns the links to files, which are to be fetched here.
         """
         files: list[str] = []
-        for item in items:
-            for part in _links(item):
-                if isinstance(part, FileData):
-                    files.append(part.url)
-                else:
-                    self._policy.check_public(part.url, part.url.param if isinstance(part.url, LinkURL) else "input")
+        for part in _links(items):
+            if isinstance(part, FileData):
+                files.append(part.url)
+            else:
+                self._policy.check_public(part.url, part.url.param if isinstance(part.url, LinkURL) else "input")
         return files
 
     async def _fetch(self, url: str, where: str) -> FileData:
@@ -176,13 +175,16 @@ def _reason_of(error: OSError) -> str:
     return "its address is not a public one" if is_private else "its server cannot be reached"
 
 
-def _links(item: Item) -> list[FileData | ImageLink]:
-    parts: Iterable[Part] = item.content if isinstance(item, Message | FunctionCallOutput) else ()
-    return [part for part in parts if isinstance(part, FileData | ImageLink) and not part.url.startswith("data:")]
+def _links(items: Iterable[Item]) -> Iterator[FileData | ImageLink]:
+    for item in items:
+        if isinstance(item, Message | FunctionCallOutput):
+            for part in item.content:
+                if isinstance(part, FileData | ImageLink) and not part.url.startswith("data:"):
+                    yield part
 
 
 def _with_content(item: Item, fetched: dict[str, FileData]) -> Item:
-    if not any(isinstance(part, FileData) for part in _links(item)):
+    if not any(isinstance(part, FileData) for part in _links((item,))):
         return item
     if not isinstance(item, Message | FunctionCallOutput):  # pragma: no cover - no other item has links
         return item
