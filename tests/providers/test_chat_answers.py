@@ -168,6 +168,36 @@ def test_usage_is_counted_with_its_details() -> None:
     assert usage == Usage(input_tokens=10, output_tokens=6, cached_tokens=4, reasoning_tokens=2)
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        # xAI and Gemini count reasoning beside the completion; it is paid as output.
+        (
+            {"completion_tokens": 5, "total_tokens": 65, "completion_tokens_details": {"reasoning_tokens": 50}},
+            Usage(input_tokens=10, output_tokens=55, reasoning_tokens=50),
+        ),
+        ({"completion_tokens": 5, "total_tokens": 65}, Usage(input_tokens=10, output_tokens=55, reasoning_tokens=50)),
+        # OpenAI counts it in the completion.
+        (
+            {"completion_tokens": 55, "total_tokens": 65, "completion_tokens_details": {"reasoning_tokens": 50}},
+            Usage(input_tokens=10, output_tokens=55, reasoning_tokens=50),
+        ),
+        ({"completion_tokens": 5}, Usage(input_tokens=10, output_tokens=5)),
+        # DeepSeek, Moonshot and Mistral.
+        *(
+            (
+                {"completion_tokens": 5, "total_tokens": 15, name: 8},
+                Usage(input_tokens=10, output_tokens=5, cached_tokens=8),
+            )
+            for name in ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens")
+        ),
+    ],
+)
+def test_usage_is_that_of_the_bill_however_a_service_tells_it(counts: dict[str, Any], expected: Usage) -> None:
+    told = {"choices": [], "usage": {"prompt_tokens": 10, **counts}}
+    assert run_exchange(raw(chunk(content="a"), chunk("stop"), told, DONE)).answer.usage == expected
+
+
 def test_usage_may_be_missing() -> None:
     assert run_exchange(say("a")).answer.usage == Usage()
 

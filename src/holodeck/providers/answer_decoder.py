@@ -229,12 +229,18 @@ def _join_run(run: list[Any]) -> list[ModelEvent]:
 
 
 def build_openai_usage(usage: dict[str, Any], *, read_name: str, written_name: str) -> Usage:
-    """Parse the token counts of OpenAI, whose two APIs differ only in the names of what was read and written."""
+    """Parse the token counts of OpenAI, whose two APIs differ only in the names of what was read and written.
+
+    Some servers count reasoning beside the output, in their total. Others have other names for what was cached.
+    """
     read, written = usage.get(f"{read_name}_details") or {}, usage.get(f"{written_name}_details") or {}
+    input_tokens, output_tokens = usage.get(read_name) or 0, usage.get(written_name) or 0
+    uncounted = max(0, (usage.get("total_tokens") or 0) - input_tokens - output_tokens)
+    cached = read.get("cached_tokens") or usage.get("cached_tokens")
     return Usage(
-        input_tokens=usage.get(read_name) or 0,
-        output_tokens=usage.get(written_name) or 0,
-        cached_tokens=read.get("cached_tokens") or 0,
-        reasoning_tokens=written.get("reasoning_tokens") or 0,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens + uncounted,
+        cached_tokens=cached or usage.get("prompt_cache_hit_tokens") or usage.get("num_cached_tokens") or 0,
+        reasoning_tokens=written.get("reasoning_tokens") or uncounted,
         cache_write_tokens=read.get("cache_write_tokens") or 0,
     )
