@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holodeck.tools.mcp.auth.token_store import LoginRecord
+from holodeck.tools.mcp.auth.token_store import LOGIN_COMMAND, LoginRecord
 
 
 class MemoryTokens:
     """For one run only."""
+
+    reload_seconds = math.inf
+    login_advice = LOGIN_COMMAND
 
     def __init__(self) -> None:
         self._records: dict[str, LoginRecord] = {}

@@ -58,7 +58,7 @@ from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.elicitations import Elicitations
-from holodeck.gateway.mcp.server_logins import ServerLogins
+from holodeck.gateway.mcp.server_logins import build_logins
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
 from holodeck.gateway.mcp_endpoint.endpoint import MCPEndpoint
 from holodeck.gateway.mcp_endpoint.resource_metadata import ResourceMetadata
@@ -143,7 +143,7 @@ class Service:
         self._caller_limits = _build_caller_limits(config.limits)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
-        self._logins = ServerLogins(self.audit)
+        self._logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         self._accounts = accounts = Accounts(self._metrics, self.meter, self._budgets)
@@ -485,6 +485,7 @@ class Service:
 
     def _connect_servers(self, configuration: Configuration) -> None:
         """Connect the MCP servers in the background, so that the log says now what does not work. Does not wait."""
+        self._logins.add_servers(configuration.server_tools)
         if configuration.gateway.mcp_connect == "start":
             work = connect_servers(configuration.server_tools)
             self._tasks.start(work, name="connect servers")

@@ -125,6 +125,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             changed_by TEXT NOT NULL)""",
         # The number of the last change up to which each gateway has erased what it had.
         "CREATE TABLE caller_state_readers (gateway_id BIGINT PRIMARY KEY, number BIGINT NOT NULL)",
+        # Logins at MCP servers; see `server_logins`. `record`: sealed; NULL: none. `claim`: of the renewal under way.
+        """CREATE TABLE server_logins (
+            caller_id TEXT NOT NULL, key TEXT NOT NULL, record BYTEA, claim TEXT, claimed_until DOUBLE PRECISION,
+            gateway_id BIGINT, PRIMARY KEY (caller_id, key))""",
+        # Logins that wait for a person, or have ended lately. `content` and `result` are sealed.
+        """CREATE TABLE login_flows (
+            caller_id TEXT NOT NULL, server TEXT NOT NULL, id TEXT NOT NULL, started_by TEXT NOT NULL,
+            status TEXT NOT NULL, expires_at DOUBLE PRECISION NOT NULL, gateway_id BIGINT NOT NULL,
+            link_digest TEXT, browser_digest TEXT, state_digest TEXT, content BYTEA NOT NULL, result BYTEA,
+            PRIMARY KEY (caller_id, server))""",
+        "CREATE UNIQUE INDEX login_flows_by_state ON login_flows (state_digest) WHERE state_digest IS NOT NULL",
+        "CREATE UNIQUE INDEX login_flows_by_link ON login_flows (link_digest) WHERE link_digest IS NOT NULL",
     ),
 )
 

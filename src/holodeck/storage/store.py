@@ -62,6 +62,7 @@ from holodeck.storage.runs import (
     run_values_of,
     store_run_after,
 )
+from holodeck.storage.server_logins import DELETE_OLD_FLOWS, ServerLoginStore, oldest_flow_time
 from holodeck.storage.usage import UsageStore
 
 Values = tuple[object, ...]
@@ -139,6 +140,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         self.usage = UsageStore(driver)
         self.caller_keys = CallerKeyStore(driver)
         self.caller_states = CallerStateStore(driver)
+        self.server_logins = ServerLoginStore(driver)
         self.elicitations = ElicitationStore(driver)
         self.idempotency_keys = IdempotencyKeyStore(driver)
 
@@ -330,6 +332,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
             await self._delete(sql, before)
         await self._delete(DELETE_EXPIRED_ELICITATIONS, time.time())
         await self._delete(DELETE_EXPIRED_KEYS, oldest_key_time())
+        await self._delete(DELETE_OLD_FLOWS, oldest_flow_time())
         await self.caller_keys.delete_old()
         await self.caller_states.delete_old()
         return total

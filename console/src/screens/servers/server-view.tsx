@@ -135,7 +135,7 @@ function Problems({ server }: { server: Server }) {
           {server.next_try_at !== null && <Countdown until={server.next_try_at} />}
           {server.needs_login && server.can_log_in && (
             <p>
-              Log in here, or at the terminal of the gateway, as its user: <code>{command}</code>{" "}
+              Log in here. Where the gateway has no keys, its user may also run <code>{command}</code>{" "}
               <CopyButton text={command} label="Copy" />
             </p>
           )}

@@ -24,7 +24,7 @@ from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.parameters import TextParameter
 from holodeck.gateway.http.replies import HTML, Reply, json_reply
 from holodeck.gateway.http.request import Request
-from holodeck.gateway.mcp.server_logins import ServerLogin, ServerLogins, has_login, use_new_login
+from holodeck.gateway.mcp.server_logins import LoginState, ServerLogins, has_login, use_new_login
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.validation import read_body
 from holodeck.lib import log
@@ -134,7 +134,7 @@ class LoginEndpoints:
         is_plain_read=True,
     )
     async def get(self, request: Request) -> Reply:
-        return json_reply(_login_resource_of(self._require_login(request)))
+        return json_reply(_login_resource_of(await self._require_login(request)))
 
     @_operator_route(
         "DELETE",
@@ -152,9 +152,9 @@ class LoginEndpoints:
     )
     async def cancel(self, request: Request) -> Reply:
         """Cancel a login that is waiting. One that is over stays as it is."""
-        login = self._require_login(request)
-        self._logins.cancel(login.server)
-        return json_reply(_login_resource_of(login))
+        login = await self._require_login(request)
+        await self._logins.cancel(login.server)
+        return json_reply(_login_resource_of(await self._require_login(request)))
 
     @route(
         "GET",
@@ -174,16 +174,16 @@ class LoginEndpoints:
     )
     async def receive_redirect(self, request: Request) -> Reply:
         """Take what the authorization server says through the browser. The page repeats nothing of it."""
-        result = self._logins.accept(request.query)
+        result = await self._logins.accept(request.query)
         if result is None:
             return _page_reply(_UNEXPECTED, status=400)
         return _page_reply(_DONE if result.is_granted else _DENIED)
 
-    def _require_login(self, request: Request) -> ServerLogin:
+    async def _require_login(self, request: Request) -> LoginState:
         name = require_servers(self._configurations.current, request)[0].server.name
-        login = self._logins.find(name)
+        login = await self._logins.find(name)
         if login is None:
-            message = f"No login of the MCP server '{name}' was started since the gateway was."
+            message = f"No login of the MCP server '{name}' was started lately."
             raise APIError(404, message, kind="not_found", code="not_found")
         return login
 
@@ -232,15 +232,15 @@ def _explain_no_login(tool: MCPTool) -> str:
     return f"{where} write 'auth: {{type: oauth_authorization_code}}' into its definition, and log in then."
 
 
-def _login_resource_of(login: ServerLogin) -> dict[str, Any]:
+def _login_resource_of(login: LoginState) -> dict[str, Any]:
     return {
         "object": "mcp_login",
         "server": login.server,
         "status": login.status,
         "authorization_url": login.authorization_url,
-        "redirect_uri": login.uri,
+        "redirect_uri": login.redirect_uri,
         "expires_at": int(login.expires_at),
-        "error": str(login.error) if login.error is not None else None,
+        "error": login.error,
     }
 
 

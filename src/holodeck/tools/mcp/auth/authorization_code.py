@@ -10,7 +10,8 @@ renewal: it waits for a person without the lock, so that others can renew what i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from holodeck.lib import log
 from holodeck.lib.clock import Clock, wall_clock
@@ -53,6 +54,7 @@ class AuthorizationCode:
         self._record: LoginRecord = {}
         self._token: Token | None = None
         self._is_loaded = False
+        self._loaded_at = 0.0
         self._is_refreshable = False
         self._is_from_login = False
         self._requested_scopes: set[frozenset[str]] = set()
@@ -60,7 +62,7 @@ class AuthorizationCode:
         self._renew = SharedRenewal(self._run_renewal)
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        if not self._is_loaded:
+        if not self._is_loaded or time.monotonic() - self._loaded_at >= self._store.reload_seconds:
             await self._load()
         token = self._token
         if token is not None and self._is_refreshable and not token.is_fresh(self._clock()):
@@ -106,7 +108,7 @@ class AuthorizationCode:
         if not stored or (stored.get("tokens") or {}) == (self._record.get("tokens") or {}):
             return False
         self._use_record(stored)
-        self._is_loaded, self._is_from_login = True, False
+        self._is_loaded, self._loaded_at, self._is_from_login = True, time.monotonic(), False
         self._requested_scopes.clear()
         return self._token is not None
 
@@ -115,12 +117,20 @@ class AuthorizationCode:
         self._use_record({})
         await self._store.delete(self._key)
 
+    def replace_store(self, wrap: Callable[[TokenStore], TokenStore]) -> None:
+        """Load and store the login elsewhere from now on. `wrap` is given the store so far."""
+        self._store = wrap(self._store)
+
     async def _load_stored(self) -> None:
-        self._use_record(await self._store.load(self._key) or {})
-        self._is_loaded = True
+        stored = await self._store.load(self._key) or {}
+        if not self._is_loaded or stored != self._record:
+            self._use_record(stored)
+        self._is_loaded, self._loaded_at = True, time.monotonic()
 
     def _use_record(self, record: LoginRecord) -> None:
-        tokens = record.get("tokens")
+        # What another issuer than the configured one has given is of no use, as after a change of the definition.
+        issuer = (record.get("server_metadata") or {}).get("issuer")
+        tokens = record.get("tokens") if self._login.issuer in (None, issuer) else None
         value = tokens.get("access_token") if isinstance(tokens, dict) else None
         self._record = record
         self._token, self._is_refreshable = None, False
@@ -176,7 +186,7 @@ class AuthorizationCode:
             if refusal is None:
                 return False
             if self._prompt is None:
-                raise login_needed_error(self._login.server)
+                raise login_needed_error(self._login.server, self._store.login_advice)
             await self._use_new_record(await self._run_login(refusal))
             self._is_from_login = True
             return True
@@ -184,7 +194,7 @@ class AuthorizationCode:
     async def _require_stored(self) -> bool:
         """Use a login that was stored since the one in use was loaded, as by the login command. Raises MCPError."""
         if not await self.use_stored():
-            raise login_needed_error(self._login.server)
+            raise login_needed_error(self._login.server, self._store.login_advice)
         return True
 
     async def _load_renewed(self, *, is_widening: bool) -> bool:
@@ -205,7 +215,7 @@ class AuthorizationCode:
     async def _run_login(self, refusal: AuthRefusal) -> LoginRecord:
         """Let a person log in, and return the new record, which is neither used nor stored yet."""
         if self._prompt is None:
-            raise login_needed_error(self._login.server)
+            raise login_needed_error(self._login.server, self._store.login_advice)
         record = dict(self._record)
         async with self._prompt.open_redirect(_registered_uris(record)) as redirect:
             flow = LoginFlow(
@@ -218,9 +228,10 @@ class AuthorizationCode:
         if self._proof is not None:
             # Another process of the user can use the token only with the key that it is bound to.
             record[_PROOF_KEY] = self._proof.key.export() if self._proof.is_bound else None
-        self._use_record(record)
-        self._is_loaded = True
+        # A record that was deleted in the meantime is not used.
         await self._save_record(record)
+        self._use_record(record)
+        self._is_loaded, self._loaded_at = True, time.monotonic()
 
     async def _save_record(self, content: LoginRecord) -> None:
         try:

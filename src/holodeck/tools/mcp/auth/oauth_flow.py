@@ -110,7 +110,7 @@ class LoginFlow:
     async def log_in(self, refusal: AuthRefusal) -> None:
         """Run a login in a browser. `refusal` is the MCP server's answer: 401, or 403 when it requires more scopes."""
         if self._show is None or self._redirect is None:
-            raise login_needed_error(self._login.server)
+            raise login_needed_error(self._login.server, "There is no browser here.")
         is_wider = refusal.status == _FORBIDDEN
         server = self._stored_server() if is_wider else None
         if server is None:
@@ -338,8 +338,9 @@ class LoginFlow:
         self._record["issued_at"] = self._clock()
 
 
-def login_needed_error(server: str) -> MCPError:
-    return auth_error(server, f"it wants a person to log in. Run: holodeck mcp login {server}", login=True)
+def login_needed_error(server: str, advice: str) -> MCPError:
+    """Build the error of a server without a login. `advice`: how to log in; it may name the `{server}`."""
+    return auth_error(server, f"it wants a person to log in. {advice.format(server=server)}", login=True)
 
 
 def _build_identity(client: dict[str, Any], server: AuthorizationServer) -> ClientIdentity:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib
+import math
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -28,11 +29,22 @@ TOKEN_LOCK_TIMEOUT = 15.0
 TOKEN_LOCK_POLL = 0.05
 
 LoginRecord = dict[str, Any]
+LOGIN_COMMAND = "Run: holodeck mcp login {server}"
 _SERVICE = "holodeck-mcp"
 
 
 class TokenStore(Protocol):
     """One record for each server and client. `lock` excludes all other processes of the user."""
+
+    @property
+    def reload_seconds(self) -> float:
+        """Seconds after which a record that is in use is loaded again: another process may have deleted it."""
+        ...
+
+    @property
+    def login_advice(self) -> str:
+        """What to do where there is no login; `{server}` is the name of the server."""
+        ...
 
     async def load(self, key: str) -> LoginRecord | None: ...
 
@@ -45,6 +57,9 @@ class TokenStore(Protocol):
 
 class FileTokenStore:
     """A 0600 file per record in a 0700 folder. Writes replace the file atomically."""
+
+    reload_seconds = math.inf
+    login_advice = LOGIN_COMMAND
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -94,6 +109,9 @@ class FileTokenStore:
 
 class KeyringTokenStore:
     """The system keyring, with files as the fallback for records that it does not accept."""
+
+    reload_seconds = math.inf
+    login_advice = LOGIN_COMMAND
 
     def __init__(self, keyring: Any, files: FileTokenStore) -> None:
         # The `keyring` module: optional, and without type hints.
