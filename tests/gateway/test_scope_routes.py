@@ -79,6 +79,13 @@ SCOPED = {
     "POST /v1/callers/{id}/resume": NONE,
     "GET /v1/callers/{id}": NONE,
     "GET /v1/config": NONE,
+    # Who it is, and the sessions of a person, are its own, too.
+    "GET /v1/me": NONE,
+    "GET /v1/login": NONE,
+    "GET /v1/login/callback": NONE,
+    "POST /v1/logout": NONE,
+    "GET /v1/sessions": NONE,
+    "DELETE /v1/sessions/{id}": NONE,
     # So are its runs. An operator whose key has a scope sees its own, too, and not those of others.
     "GET /v1/runs": NONE,
     "GET /v1/runs/{id}": NONE,

@@ -18,6 +18,7 @@ from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.logins import LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
+from holodeck.gateway.endpoints.person_login import PersonEndpoints
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.runs import RunEndpoints
 from holodeck.gateway.endpoints.servers import ServerEndpoints
@@ -46,6 +47,7 @@ class Endpoints:
     logins: LoginEndpoints
     keys: KeyEndpoints
     callers: CallerEndpoints
+    persons: PersonEndpoints
     configuration: ConfigurationEndpoint
     mcp: MCPEndpoint
     metadata: ResourceMetadata

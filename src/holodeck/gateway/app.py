@@ -81,6 +81,8 @@ SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]]
 REQUEST_BYTES = 32 * KIB
 # A larger reply is counted in memory until it is read: asyncio's transports pause a writer above so many bytes.
 BUFFERED_BYTES = 64 * KIB
+# They change nothing, so that a page of another site may cause them; it cannot read the replies.
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
 _BODY_METHODS = frozenset({"POST", "PATCH"})
 _NO_PARAMS: Mapping[str, str] = {}
 # Close code of RFC 6455 for a WebSocket whose client may not go on.
@@ -174,12 +176,14 @@ class Gateway:
 
     def _open_trace(self, request: ServedRequest) -> ExitStack:
         """Open the trace span of a request, which is described when it is closed."""
-        proxies = self._configurations.current.gateway.listen.trusted_proxies
-        scheme = find_scheme(request.client_address, request.headers, proxies)
         stack = ExitStack()
-        span = stack.enter_context(open_request_span(request, request.headers, scheme))
+        span = stack.enter_context(open_request_span(request, request.headers, self._find_scheme(request)))
         stack.callback(describe_span, span, request)
         return stack
+
+    def _find_scheme(self, request: ServedRequest) -> str:
+        proxies = self._configurations.current.gateway.listen.trusted_proxies
+        return find_scheme(request.client_address, request.headers, proxies)
 
     def _find_cause(self, request: ServedRequest) -> APIError | None:
         """Return why a request was cancelled. None: the server ends."""
@@ -217,9 +221,11 @@ class Gateway:
                 handler = self._require_socket_handler(path)
                 caller = await self._authenticate(headers, path, address, request_id)
                 caller_id = caller.id
+                if caller.is_from_browser:
+                    self._configurations.current.hosts.check_same_origin(headers)
                 check_role(caller)
                 stack.enter_context(self._caller_limits.count_socket(caller))
-                open_socket = OpenSocket(caller.id)
+                open_socket = OpenSocket(caller)
                 self._open_requests.add(open_socket)
                 stack.callback(self._open_requests.discard, open_socket)
             # The boundary, as for HTTP.
@@ -267,6 +273,9 @@ class Gateway:
             configuration.hosts.check(headers)
             caller = await self._authenticate(headers, request.path, request.client_address, request.id)
             request.caller_id = fields["caller"] = caller.id
+            request.session_id = caller.session_id
+            if caller.is_from_browser and method not in _SAFE_METHODS:
+                configuration.hosts.check_same_origin(headers)
             if route.roles or caller.role == "metrics":
                 self._check_role(route, caller, request)
         is_counted = route.is_counted and not route.is_public
@@ -330,6 +339,7 @@ class Gateway:
                     body=body,
                     client_kind=detect_client_kind(request.headers),
                     id=request.id,
+                    scheme="http" if "x-forwarded-proto" not in request.headers else self._find_scheme(request),
                 )
             )
             if not is_long:
@@ -378,9 +388,9 @@ class Gateway:
         return self.sockets[path]
 
     async def _authenticate(self, headers: Mapping[str, str], path: str, address: str, request_id: str) -> Caller:
-        caller = await self._callers.authenticate(headers)
+        caller = await self._callers.authenticate(headers, address)
         if caller is None:
-            error = refused_key_error(await self._callers.explain_refusal(headers))
+            error = refused_key_error(await self._callers.explain_refusal(headers, address))
             self._record_refused_auth(error, path, self._find_address(address, headers), request_id)
             raise error
         return caller

@@ -118,6 +118,11 @@ class Configuration:
         """The names of all MCP servers of the operator."""
         return frozenset(offer.server.name for offer in self.server_tools)
 
+    @property
+    def described_agents(self) -> list[tuple[str, str | None]]:
+        """The names of the agents, with their descriptions."""
+        return [(name, backend.description) for name, backend in self.backends.items() if backend.is_agent]
+
 
 class _Closable(Protocol):
     async def close(self) -> None: ...
@@ -150,6 +155,7 @@ def build_configuration(
             allowed_hosts=gateway.listen.allowed_hosts,
             origins=gateway.cors_origins,
             is_local=is_loopback(gateway.listen.host),
+            public_url=gateway.mcp_endpoint.public_url,
         ),
     )
 

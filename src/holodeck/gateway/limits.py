@@ -18,6 +18,7 @@ from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.auth.groups import SharedAccount
 from holodeck.lib.limits import DEFAULT_MCP_STREAMS, DEFAULT_SOCKETS
 from holodeck.models.callers import GroupLimits, KeyLimits
+from holodeck.models.gateway import GatewayLimits
 
 # Seconds until a caller over its limit of background responses retries: a run takes from a few seconds to minutes.
 BACKGROUND_RETRY_AFTER = 5.0
@@ -121,12 +122,17 @@ class CallerLimits:
         self._mcp_streams = 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
-    def replace_limits(self, default: KeyLimits, in_flight: int, *, sockets: int, mcp_streams: int) -> None:
+    @staticmethod
+    def of(limits: GatewayLimits) -> CallerLimits:
+        """Return the limits of a gateway's file, with nothing counted."""
+        return CallerLimits(limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams)
+
+    def replace_limits(self, limits: GatewayLimits) -> None:
         """Check everything from now on against other limits. What is counted stays counted."""
-        self.default = default
-        self._max_in_flight = in_flight
-        self._max_sockets = sockets
-        self._max_mcp_streams = mcp_streams
+        self.default = limits.key
+        self._max_in_flight = limits.in_flight
+        self._max_sockets = limits.sockets
+        self._max_mcp_streams = limits.mcp_streams
 
     def __len__(self) -> int:
         """Return the number of accounts in memory."""

@@ -32,6 +32,7 @@ from holodeck.gateway.auth.factory import build_callers, build_providers, check_
 from holodeck.gateway.auth.groups import build_groups
 from holodeck.gateway.auth.key_watch import KeyWatch
 from holodeck.gateway.auth.open_requests import OpenRequests
+from holodeck.gateway.auth.person_sessions import PersonSessions
 from holodeck.gateway.auth.stored_keys import StoredKeys
 from holodeck.gateway.backends import Backend, Backends
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
@@ -49,6 +50,7 @@ from holodeck.gateway.endpoints.keys import KeyEndpoints
 from holodeck.gateway.endpoints.logins import LoginEndpoints
 from holodeck.gateway.endpoints.messages import Messages
 from holodeck.gateway.endpoints.pass_through import PassThroughEndpoints
+from holodeck.gateway.endpoints.person_login import PersonEndpoints
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
 from holodeck.gateway.endpoints.runs import RunEndpoints
@@ -91,7 +93,6 @@ from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
 from holodeck.models.callers import CallerKey
-from holodeck.models.gateway import GatewayLimits
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
@@ -129,18 +130,19 @@ class Service:
         self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
         self.configurations = ConfigurationHolder(build_configuration(loaded, backends, self.budget))
-        self._metrics = Metrics(_server_names(self.configurations.current), settings=config.metrics)
+        self._metrics = Metrics(self.configurations.current.server_names, settings=config.metrics)
         self._refusals = Refusals(self._metrics)
         self.admission = Admission()
         self._seal_keys = SealKeys(read_seal_keys(config, folder))
         self.stored_keys = StoredKeys(self.store.caller_keys, groups=build_groups(config.groups))
         self.stored_keys.add_change_listener(self._apply_stored_keys)
-        self.callers = build_callers(config, folder, self.stored_keys)
+        self._open_requests = OpenRequests()
+        self._person_sessions = PersonSessions(self.store.person_sessions, self._open_requests)
+        self.callers = build_callers(config, folder, self.stored_keys, self._person_sessions)
         self.callers.add_revocation_listener(self._end_revoked)
         self.caller_states = CallerStates(self.store.caller_states, self.callers)
         self._key_watch = KeyWatch(self.callers, self.stored_keys, self.caller_states, self.store.caller_keys)
-        self._open_requests = OpenRequests()
-        self._caller_limits = _build_caller_limits(config.limits)
+        self._caller_limits = CallerLimits.of(config.limits)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
         self._logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
@@ -245,14 +247,11 @@ class Service:
 
     def _apply(self, new: Configuration) -> None:
         """Serve by another configuration from now on. What began before goes on, except for revoked callers."""
-        limits = new.gateway.limits
         before, old = self.callers.providers, self.configurations.current
         self.stored_keys.replace_groups(build_groups(new.gateway.groups))
-        providers = build_providers(new.gateway, self._folder, self.stored_keys, before)
-        self._metrics.add_servers(_server_names(new))
-        self._caller_limits.replace_limits(
-            limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams
-        )
+        providers = build_providers(new.gateway, self._folder, self.stored_keys, self._person_sessions, before)
+        self._metrics.add_servers(new.server_names)
+        self._caller_limits.replace_limits(new.gateway.limits)
         self._budgets.replace_budgets(new.gateway)
         self.configurations.replace(new)
         self._update_catalogue(old, new)
@@ -310,7 +309,7 @@ class Service:
         areas: tuple[Area, ...] = ()
         if old.server_tools != new.server_tools:
             areas = ("tools", "prompts", "resources")
-        elif _describe_agents(old) != _describe_agents(new):
+        elif old.described_agents != new.described_agents:
             areas = ("tools",)
         for area in areas:
             new.served.changes.announce(area)
@@ -420,6 +419,7 @@ class Service:
             callers=CallerEndpoints(
                 self.store, self.caller_states, find_key=self._find_key, refresh=self._key_watch.refresh
             ),
+            persons=self._build_person_endpoints(),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
             ),
@@ -440,6 +440,11 @@ class Service:
             usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, find_key=self._find_key),
             document=DocumentEndpoint(lambda: self.app.routes),
             console=ConsoleFiles(),
+        )
+
+    def _build_person_endpoints(self) -> PersonEndpoints:
+        return PersonEndpoints(
+            self.configurations, self._person_sessions, self._seal_keys, budgets=self._budgets, audit=self.audit
         )
 
     def _build_sockets(self) -> ResponseSockets:
@@ -478,6 +483,7 @@ class Service:
         self._tasks.supervise(memory.run, name="memory")
         self._tasks.supervise(self._key_watch.follow, name="keys")
         self._tasks.supervise(self._key_watch.watch, name="expired keys")
+        self._tasks.supervise(self._person_sessions.follow, name="sessions")
         self._tasks.supervise(self.background.watch_gateways, name="take-over")
         self._tasks.supervise(self.background.watch_cancel_requests, name="cancellation")
         if self.reloader is not None:
@@ -526,15 +532,3 @@ class Service:
             except StorageError as error:
                 log.warning("gateway.retention_failed", error=error)
             await asyncio.sleep(RETENTION_INTERVAL)
-
-
-def _describe_agents(configuration: Configuration) -> list[tuple[str, str | None]]:
-    return [(name, backend.description) for name, backend in configuration.backends.items() if backend.is_agent]
-
-
-def _build_caller_limits(limits: GatewayLimits) -> CallerLimits:
-    return CallerLimits(limits.key, limits.in_flight, sockets=limits.sockets, mcp_streams=limits.mcp_streams)
-
-
-def _server_names(configuration: Configuration) -> frozenset[str]:
-    return frozenset(offer.server.name for offer in configuration.server_tools)

@@ -5,6 +5,7 @@ A limit of one module is defined in that module. Times are in seconds.
 
 KIB = 1024
 MIB = 1024 * KIB
+HOUR = 3_600.0
 DAY = 86_400.0
 
 # Configuration files

@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AwareDatetime, Field, ModelWrapValidatorHandler, model_validator
 
+from holodeck.lib.secret import Secret
 from holodeck.models.file_model import (
     Boolean,
     FileModel,
     Integer,
+    Networks,
     NonEmpty,
     Number,
     PublicName,
@@ -40,11 +42,14 @@ DEFAULT_KEY_BACKGROUND = 256
 DEFAULT_KEY_SOCKETS = 256
 # Event streams on which the MCP clients of one caller listen: as many as it may have sessions.
 DEFAULT_KEY_MCP_STREAMS = 256
+# Hours of a login at most: a month, in which a person that has left would otherwise still be let in.
+MAX_SESSION_HOURS = 744
 Role = Literal["operator", "viewer", "keys", "metrics"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """What a caller may do beside its own requests, the most first. `metrics` may make no other requests than for those."""
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 KeyHash = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$")]
 KeyId = Annotated[str, Field(pattern=r"^[a-z0-9]{8,32}$")]
 # Begins the ids of callers with keys.
 KEY_CALLER_PREFIX = "key:"
@@ -299,6 +304,36 @@ def _check_old_hash(data: dict[str, Any]) -> list[Violation]:
     return [Violation(key=other, message=f"'{missing[0]}' is missing: an old key is accepted for some time only")]
 
 
+class PersonLogin(FileModel):
+    """The login of persons to the console, by OpenID Connect with the identity provider of `jwt`."""
+
+    client_id: NonEmpty
+    """Client id of this gateway at the identity provider, which has `PUBLIC_URL/v1/login/callback` as its redirect URI.
+    E.g. `holodeck`, not absent."""
+    client_secret: Secret | None = None
+    """Client secret, as a variable: `${LOGIN_SECRET}`. Absent: a public client. E.g. `${LOGIN_SECRET}`, not
+    `${NOT_SET}`."""
+    scopes: list[NonEmpty] = Field(default_factory=lambda: ["openid", "profile", "email"])
+    """Scopes to request. `openid` is among them in any case. E.g. `[openid, groups]`, not `openid`."""
+    session_hours: Annotated[Number, Field(gt=0, le=MAX_SESSION_HOURS)] = 12
+    """Hours after which a person has to log in again. What the identity provider says of the person, such as its
+    groups, is asked for then. E.g. `8`, not `0`."""
+
+
+class TrustedHeader(FileModel):
+    """Persons that a proxy in front of the gateway has authenticated."""
+
+    name: HeaderName
+    """Header in which the proxy names the person. The proxy must remove what a client sends in it. E.g.
+    `x-forwarded-user`, not `x forwarded user`."""
+    proxies: Annotated[Networks, Field(min_length=1)]
+    """Networks of the proxies whose header is believed; that of any other address is ignored. E.g. `[10.1.0.0/24]`, not
+    `[proxy]`."""
+    claim_header: HeaderName | None = None
+    """Header in which the proxy sends the values of the claim of `jwt.allow_by_claim`, separated by commas. Absent:
+    a person has none of them. E.g. `x-forwarded-groups`, not `x forwarded groups`."""
+
+
 class JWTCallers(FileModel):
     """Callers that authenticate with a token (JWT) of an identity provider."""
 
@@ -328,6 +363,12 @@ class JWTCallers(FileModel):
     {admins: {}}}`, not `{groups: {admins: {}}}`."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
     """Signature algorithms that are accepted. E.g. `[RS256]`, not `[HS256]`."""
+    login: PersonLogin | None = None
+    """Login of persons to the console. They may do what their tokens may. Absent: the console asks for a key. E.g.
+    `{client_id: holodeck}`, not `true`."""
+    trusted_header: TrustedHeader | None = None
+    """Header by which a proxy names the persons that it has authenticated. Absent: none is believed. E.g. `{name:
+    x-forwarded-user, proxies: [10.1.0.0/24]}`, not `x-forwarded-user`."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -337,7 +378,16 @@ class JWTCallers(FileModel):
 
 def _check_jwt(data: dict[str, Any]) -> list[Violation]:
     other = _check_other_word(data, "admin_scope", "role_by_scope: {SCOPE: operator}")
-    return [*_check_one_key_set(data), *other]
+    return [*_check_one_key_set(data), *_check_login_issuer(data), *other]
+
+
+def _check_login_issuer(data: dict[str, Any]) -> list[Violation]:
+    issuer = data.get("issuer")
+    problem = url_problem(issuer) if data.get("login") is not None and isinstance(issuer, str) else None
+    if problem is None:
+        return []
+    fix = "A login reads the addresses of the identity provider there, so that it must be an https:// URL."
+    return [Violation(key="issuer", message=problem.replace("'url'", "'issuer'"), fix=fix)]
 
 
 def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:

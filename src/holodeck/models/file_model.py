@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.record import record
 
 
@@ -114,6 +115,19 @@ class Violation:
     fix: str = ""
     kind: type[ConfigError] | None = None
     """The exception class for it. None: the usual one of the file."""
+
+
+def _check_networks(values: list[str], info: ValidationInfo) -> list[str]:
+    for value in values:
+        if not parse_networks([value]):
+            fix = "Write an address, such as 10.20.0.5, or a network, such as 10.20.0.0/16."
+            violation = Violation(key=str(info.field_name), message=f"{quote_value(value)} is not an address", fix=fix)
+            raise PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
+    return values
+
+
+Networks = Annotated[list[NonEmpty], AfterValidator(_check_networks)]
+"""Addresses, and networks of them."""
 
 
 def validate_with_rules(

@@ -32,6 +32,7 @@ from holodeck.models.file_model import (
     Boolean,
     FileModel,
     Integer,
+    Networks,
     NonEmpty,
     Number,
     PublicName,
@@ -91,7 +92,7 @@ class Listen(FileModel):
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
     """Host names that requests may have in `Host`. Absent: `host` itself and the loopback names. E.g.
     `[gateway.example.com]`, not `gateway.example.com`."""
-    trusted_proxies: list[NonEmpty] = Field(default_factory=list)
+    trusted_proxies: Networks = Field(default_factory=list)
     """Addresses or networks of proxies, such as `10.20.0.0/16`, whose `X-Forwarded-For` names the client.
 
     For the addresses in the log and in the audit log. Absent: the header is ignored, and the address is that of the
@@ -100,17 +101,6 @@ class Listen(FileModel):
     closes_first: Boolean = False
     """On SIGTERM, refuse new connections instead of answering them with 503. For load balancers that do not check
     `/readyz` but use another gateway when one refuses a connection, such as nginx. E.g. `true`, not `'yes'`."""
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _check_networks(cls, values: list[str]) -> list[str]:
-        for value in values:
-            if not parse_networks([value]):
-                fix = "Write an address, such as 10.20.0.5, or a network, such as 10.20.0.0/16."
-                message = f"{quote_value(value)} is not an address"
-                violation = Violation(key="trusted_proxies", message=message, fix=fix)
-                raise PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
-        return values
 
 
 class ServedModel(FileModel):

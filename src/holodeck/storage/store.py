@@ -34,6 +34,7 @@ from holodeck.storage.jobs import (
     transaction,
 )
 from holodeck.storage.pending_calls import DELETE_OLD_CALLS, DELETE_OLD_PAUSED, PendingCalls
+from holodeck.storage.person_sessions import PersonSessionStore
 from holodeck.storage.responses import (
     COLUMN_NAMES,
     COLUMNS,
@@ -143,6 +144,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         self.server_logins = ServerLoginStore(driver)
         self.elicitations = ElicitationStore(driver)
         self.idempotency_keys = IdempotencyKeyStore(driver)
+        self.person_sessions = PersonSessionStore(driver)
 
     @property
     def unavailable_reason(self) -> str:
@@ -335,6 +337,8 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         await self._delete(DELETE_OLD_FLOWS, oldest_flow_time())
         await self.caller_keys.delete_old()
         await self.caller_states.delete_old()
+        await self.person_sessions.delete_expired_sessions()
+        await self.person_sessions.delete_used_values()
         return total
 
     @statement()

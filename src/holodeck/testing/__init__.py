@@ -1,5 +1,5 @@
-"""Public fakes for tests: a scripted model, an MCP server with a chosen fault, stand-ins for npx, uvx and docker, and
-cassettes, which replay what was recorded.
+"""Public fakes for tests: a scripted model, an MCP server with a chosen fault, an identity provider, stand-ins for npx,
+uvx and docker, and cassettes, which replay what was recorded.
 
 The names are imported on first use: pytest imports this package for its plugin, also where no test uses it.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holodeck.testing.cassettes import OpenedCassette, cassette
+    from holodeck.testing.identity_provider import IdentityProvider
     from holodeck.testing.mcp.commands import Transport, stand_in, stand_in_calls
     from holodeck.testing.mcp.faults import Era, Fault
     from holodeck.testing.mcp.journal import ABANDONED, Journal, Received
@@ -31,6 +32,8 @@ def _find_in(module: str) -> None:
 
 __all__ += ["OpenedCassette", "cassette"]
 _find_in("holodeck.testing.cassettes")
+__all__ += ["IdentityProvider"]
+_find_in("holodeck.testing.identity_provider")
 __all__ += ["Transport", "stand_in", "stand_in_calls"]
 _find_in("holodeck.testing.mcp.commands")
 __all__ += ["Era", "Fault"]

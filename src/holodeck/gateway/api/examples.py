@@ -394,6 +394,25 @@ CALLER: dict[str, Any] = {
     "last_used_at": 1781000000,
 }
 SPENDING: dict[str, Any] = {"spent": 4.25, "left": 15.75, "resets_at": 1782864000}
+SESSION: dict[str, Any] = {
+    "object": "session",
+    "id": "ses_65a1f00c3c9f2b7d4e6a8b0c1d2e3f40a1",
+    "kind": "console",
+    "about": "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0",
+    "created_at": 1780990000,
+    "expires_at": 1781033200,
+    "is_current": False,
+}
+ME: dict[str, Any] = {
+    "object": "caller",
+    "id": "jwt:anna",
+    "name": "Anna Example",
+    "role": None,
+    "group": "research",
+    "session": {**SESSION, "is_current": True},
+    "allow": [[{"models": ["small*"]}]],
+    "budgets": [{"owner": "The group 'research'", "amount": 20, "period": "month", **SPENDING}],
+}
 GROUP: dict[str, Any] = {
     "object": "group",
     "name": "research",

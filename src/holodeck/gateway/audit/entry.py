@@ -43,6 +43,7 @@ TOOL_CALL, TOOL_RESULT, TAKEN_OVER = "tool_call", "tool_result", "taken_over"
 APPROVAL_REQUESTED, APPROVAL_DECIDED, AUTH_REFUSED = "approval_requested", "approval_decided", "auth_refused"
 ELICITATION_ANSWERED = "elicitation_answered"
 OPERATOR_REQUEST, LOGIN_FINISHED = "operator_request", "login_finished"
+LOGGED_IN, LOGGED_OUT = "logged_in", "logged_out"
 RELOADED, RELOAD_REFUSED = "reloaded", "reload_refused"
 
 _HASH = re.compile(r"[0-9a-f]{64}")

@@ -28,6 +28,8 @@ from holodeck.gateway.audit.entry import (
     AUTH_REFUSED,
     ELICITATION_ANSWERED,
     END_MISSING,
+    LOGGED_IN,
+    LOGGED_OUT,
     LOGIN_FINISHED,
     OPERATOR_REQUEST,
     RELOAD_REFUSED,
@@ -250,6 +252,11 @@ class AuditLog:
         """Record how a login at a server ended that this operator has started, without waiting for the file."""
         self._post(LOGIN_FINISHED, {"caller": caller, "server": server, "outcome": outcome})
 
+    async def record_session(self, *, caller: str, request_id: str, session: str, about: str, is_end: bool) -> None:
+        """Record that a person has logged in, or has ended a session of its browser or program, `about`."""
+        fields = {"caller": caller, "request_id": request_id, "session": session, "about": about}
+        await self._write_or_post(LOGGED_OUT if is_end else LOGGED_IN, _cut_fields(fields))
+
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None:
         """Record that this gateway continues a response of a process that has ended."""
         await self._write(TAKEN_OVER, {"caller": caller, "response_id": response_id, "model": model})
@@ -424,6 +431,8 @@ class NullAuditLog(AuditLog):
     async def record_refused_reload(self, problems: Sequence[str], *, request_id: str) -> None: ...
 
     def post_login(self, *, caller: str, server: str, outcome: str) -> None: ...
+
+    async def record_session(self, *, caller: str, request_id: str, session: str, about: str, is_end: bool) -> None: ...
 
     async def record_takeover(self, *, caller: str, response_id: str, model: str) -> None: ...
 

@@ -34,11 +34,12 @@ LOCAL_CALLER_ID = "local"
 
 ClaimValues = Mapping[str, Sequence[str]]
 """Values of claims of a token, by claim."""
-KeyRefusal = Literal["paused", "expired", "no_group", "unknown", "caller_paused", "erasing"]
+KeyRefusal = Literal["paused", "expired", "no_group", "unknown", "caller_paused", "erasing", "logged_out"]
 """Why a key is refused that is in the file or in the store, or a caller with any credentials.
 
 `no_group`: the file does not have its group any more. `unknown`: it is not known whether the key is in force.
 `caller_paused`, `erasing`: of a caller that an operator has paused, or whose data is being erased.
+`logged_out`: it is no key, but the cookie of a login that has ended.
 """
 
 
@@ -63,6 +64,12 @@ class Caller:
     """The name of its group."""
     shared: tuple[SharedAccount, ...] = field(default=(), compare=False)
     """The accounts that it is charged to beside its own: of its group, and of the owner of its key."""
+    session_id: str = field(default="", compare=False)
+    """The session of a person that it authenticates with. Empty: its credentials are others."""
+    is_from_browser: bool = field(default=False, compare=False)
+    """Whether a browser sends its credentials by itself, also for a page of another site."""
+    shown_name: str = field(default="", compare=False)
+    """What a person is called. Empty: not known."""
 
     def has_expired(self) -> bool:
         return self.expires_at is not None and self.expires_at <= time.time()
@@ -129,6 +136,14 @@ class CallerProvider(Protocol):
     async def close(self) -> None:
         """End background work. Bounded."""
         ...
+
+
+class Persons(Protocol):
+    """The way to authenticate a request without a token: by what a browser, or a proxy, sends by itself."""
+
+    async def authenticate(self, headers: Mapping[str, str], address: str) -> Caller | None: ...
+
+    def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None: ...
 
 
 class APIKeys:
@@ -217,10 +232,11 @@ class Callers:
     request is accepted without them.
     """
 
-    def __init__(self, providers: Sequence[CallerProvider]) -> None:
+    def __init__(self, providers: Sequence[CallerProvider], persons: Persons | None = None) -> None:
         self._providers = tuple(providers)
         self._refusals: Mapping[str, KeyRefusal] = {}
         """Why callers are refused whose credentials are accepted, by their ids."""
+        self._persons = persons
         self._has_no_auth = not providers
         self._listeners: list[RevocationListener] = []
         self._digest_key = secrets.token_bytes(_KEY_BYTES)
@@ -267,11 +283,11 @@ class Callers:
         if expired:
             self.revoke(RevokedCallers(names=expired))
 
-    async def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None:
+    async def explain_refusal(self, headers: Mapping[str, str], address: str = "") -> KeyRefusal | None:
         """Return why the key of a refused request is refused. None: no provider knows it."""
         token = _find_bearer_token(headers)
         if token is None:
-            return None
+            return await self._explain_refused_person(headers, address)
         caller = await _authenticate_with(self._providers, token) if self._refusals else None
         if caller is not None:
             return self._refusals.get(caller.id)
@@ -291,13 +307,16 @@ class Callers:
     def has_no_auth(self) -> bool:
         return self._has_no_auth
 
-    async def authenticate(self, headers: Mapping[str, str]) -> Caller | None:
-        """Return the caller of a request, by its headers. None: the request has to be refused."""
+    async def authenticate(self, headers: Mapping[str, str], address: str = "") -> Caller | None:
+        """Return the caller of a request, by its headers. None: the request has to be refused.
+
+        `address`: of the connection. Raises `StorageError` where it is not known whether a person is logged in.
+        """
         if self._has_no_auth:
             return _LOCAL_CALLER
         token = _find_bearer_token(headers)
         if token is None:
-            return None
+            return await self._authenticate_person(headers, address)
         digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=self._digest_key).digest()
         caller = self._remembered.get(digest)
         if caller is not None and (caller.expires_at is None or not caller.has_expired()):
@@ -318,6 +337,19 @@ class Callers:
             self._remembered[digest] = caller
         self._used[caller.id] = None
         return caller
+
+    async def _authenticate_person(self, headers: Mapping[str, str], address: str) -> Caller | None:
+        caller = None if self._persons is None else await self._persons.authenticate(headers, address)
+        if caller is None or caller.id in self._refusals:
+            return None
+        self._used[caller.id] = None
+        return caller
+
+    async def _explain_refused_person(self, headers: Mapping[str, str], address: str) -> KeyRefusal | None:
+        if self._persons is None:
+            return None
+        caller = await self._persons.authenticate(headers, address)
+        return self._persons.explain_refusal(headers) if caller is None else self._refusals.get(caller.id)
 
     def find_current(self, caller: Caller) -> Caller:
         """Return a caller with the scope, the limits and the group that it has now, for a connection that outlives its

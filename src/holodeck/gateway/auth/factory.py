@@ -10,6 +10,7 @@ from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.callers import LOCAL_CALLER_ID, APIKeys, CallerProvider, Callers
 from holodeck.gateway.auth.groups import build_groups
 from holodeck.gateway.auth.jwt import JWTProvider
+from holodeck.gateway.auth.person_sessions import PersonSessions
 from holodeck.gateway.auth.stored_keys import StoredKeys
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, Problem, StorageError
@@ -18,25 +19,33 @@ from holodeck.storage.caller_keys import CallerKeyStore
 from holodeck.storage.usage import DAY, UsageQuery, UsageStore
 
 
-def build_callers(gateway: GatewayFile, folder: Path, stored: StoredKeys) -> Callers:
+def build_callers(gateway: GatewayFile, folder: Path, stored: StoredKeys, persons: PersonSessions) -> Callers:
     """Build the callers of a file, with their scopes. `folder`: of the gateway file, for the key set of `jwt`."""
-    return Callers(build_providers(gateway, folder, stored))
+    return Callers(build_providers(gateway, folder, stored, persons), persons)
 
 
 def build_providers(
-    gateway: GatewayFile, folder: Path, stored: StoredKeys, earlier: Sequence[CallerProvider] = ()
+    gateway: GatewayFile,
+    folder: Path,
+    stored: StoredKeys,
+    persons: PersonSessions,
+    earlier: Sequence[CallerProvider] = (),
 ) -> Sequence[CallerProvider]:
     """Build the providers of a file. One of `earlier` that is defined the same is used on: it has fetched its keys.
 
     `stored`: the keys in the store, which are accepted beside others. Without others, there is no authentication.
+    `persons`: learn of the identity provider.
     """
     providers: list[CallerProvider] = []
+    issuer: JWTProvider | None = None
     groups = build_groups(gateway.groups)
     if gateway.has_auth:
         providers += [APIKeys(gateway.keys, groups), stored]
     if gateway.jwt is not None:
         same = (each for each in earlier if isinstance(each, JWTProvider) and each.is_of(gateway.jwt, groups))
-        providers.append(next(same, None) or JWTProvider(gateway.jwt, folder, groups))
+        issuer = next(same, None) or JWTProvider(gateway.jwt, folder, groups)
+        providers.append(issuer)
+    persons.replace_provider(issuer)
     return providers
 
 

@@ -21,9 +21,18 @@ _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)
 class HostPolicy:
     """Checks `Host` against DNS rebinding, and `Origin` against pages that the operator has not allowed."""
 
-    def __init__(self, *, allowed_hosts: Collection[str], origins: Collection[str], is_local: bool) -> None:
+    def __init__(
+        self,
+        *,
+        allowed_hosts: Collection[str],
+        origins: Collection[str],
+        is_local: bool,
+        public_url: str | None = None,
+    ) -> None:
+        """`public_url`: the address of the gateway for its clients, if it is configured."""
         self._hosts = {host.lower() for host in allowed_hosts}
         self._origins = set(origins)
+        self._public_origin = None if public_url is None else "{0.scheme}://{0.netloc}".format(urlsplit(public_url))
         self._is_local = is_local
 
     def check(self, headers: Mapping[str, str]) -> None:
@@ -33,9 +42,22 @@ class HostPolicy:
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
             raise APIError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not self._is_same_origin(origin, host, port):
+        is_known = origin in self._origins or origin == self._public_origin
+        if origin is not None and not is_known and not self._is_same_origin(origin, host, port):
             message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
             raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
+
+    def check_same_origin(self, headers: Mapping[str, str]) -> None:
+        """Raise `APIError` unless a page of this gateway has sent the request, for one that a browser authenticates.
+
+        Pages of `cors_origins` have keys of their own: a browser must not act for the person that uses it.
+        """
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        host, port = _parse_authority(headers.get("host", ""))
+        is_own = origin is not None and (origin == self._public_origin or self._is_same_origin(origin, host, port))
+        if not (is_own if site is None else site == "same-origin"):
+            message = "A login counts only for the pages of this gateway itself. Other programs and pages need a key."
+            raise APIError(403, message, kind="invalid_request", code="cross_site_request")
 
     def _is_same_origin(self, origin: str, host: str, port: int | None) -> bool:
         """Return whether a page comes from the address that it calls.

@@ -87,10 +87,15 @@ class JWTProvider:
 
     def list_credentials(self) -> Sequence[Credential]:
         # What a token may do can change without that the token is withdrawn.
-        rights = {"role_by_scope": None, "allow": None, "allow_by_claim": None}
+        rights = dict.fromkeys(("role_by_scope", "allow", "allow_by_claim", "login", "trusted_header"))
         return [(JWT_CALLER_PREFIX, self.config.model_copy(update=rights).model_dump_json())]
 
     async def authenticate(self, token: str) -> Caller | None:
+        claims = await self.verify(token, self.config.audience)
+        return None if claims is None else self.build_caller(claims)
+
+    async def verify(self, token: str, audience: str) -> Mapping[str, Any] | None:
+        """Return the claims of a token of this issuer for an audience. None: it is none, or has expired."""
         import jwt
 
         try:
@@ -100,17 +105,21 @@ class JWTProvider:
             key = await self._find_key(str(header.get("kid", "")))
             if key is None or key.algorithm not in (None, header["alg"]):
                 return None
-            claims = jwt.decode(
+            claims: Mapping[str, Any] = jwt.decode(
                 token,
                 key.public_key,
                 algorithms=list(self.config.algorithms),
-                audience=self.config.audience,
+                audience=audience,
                 issuer=self.config.issuer,
                 leeway=JWT_LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
         except Exception:
             return None
+        return claims
+
+    def build_caller(self, claims: Mapping[str, Any]) -> Caller | None:
+        """Return the caller that a token with these claims belongs to. None: they name none."""
         subject = claims.get(self.config.caller_claim)
         if not isinstance(subject, str) or not subject or not is_storable(subject):
             return None
@@ -126,6 +135,12 @@ class JWTProvider:
             group=None if group is None else group.name,
             shared=() if group is None else (group.account,),
         )
+
+    @property
+    def deciding_claims(self) -> tuple[str, ...]:
+        """The claims that decide the id and the rights of a caller."""
+        by_claim = self.config.allow_by_claim
+        return (self.config.caller_claim, "scope", *(() if by_claim is None else (by_claim.claim,)))
 
     def find_caller(self, caller_id: str, issuer: str, claim_values: ClaimValues) -> Caller | None:
         """Return the caller of stored work."""

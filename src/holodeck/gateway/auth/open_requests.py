@@ -7,17 +7,20 @@ application, which asks `is_revoked`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
-from holodeck.gateway.auth.callers import RevokedCallers
+from holodeck.gateway.auth.callers import Caller, RevokedCallers
 
 
 class OpenRequest:
     """A request or WebSocket that has not ended, and its task."""
 
-    __slots__ = ("caller_id", "is_revoked", "task")
+    __slots__ = ("caller_id", "is_revoked", "session_id", "task")
 
     caller_id: str
     """Empty until the caller is known."""
+    session_id: str
+    """The session of a person that it was authenticated with; empty for other credentials."""
     is_revoked: bool
     """True once it was cancelled because its caller is revoked."""
     task: asyncio.Task[None]
@@ -33,10 +36,11 @@ class OpenSocket(OpenRequest):
 
     __slots__ = ()
 
-    def __init__(self, caller_id: str) -> None:
+    def __init__(self, caller: Caller) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a WebSocket has one
-        self.caller_id = caller_id
+        self.caller_id = caller.id
+        self.session_id = caller.session_id
         self.is_revoked = False
         self.task = task
 
@@ -50,3 +54,13 @@ class OpenRequests(set[OpenRequest]):
         for request in requests:
             request.cancel()
         return [request.task for request in requests]
+
+    def cancel_sessions(self, ids: Collection[str]) -> None:
+        """Cancel all requests of these sessions of persons."""
+        for request in self:
+            if request.session_id in ids and not request.is_revoked:
+                request.cancel()
+
+    def list_sessions(self) -> Collection[str]:
+        """Return the ids of the sessions of persons that have requests here."""
+        return {request.session_id for request in self if request.session_id}

@@ -6,8 +6,6 @@ which needs no key: the browser has none, and the `state` of the login, which on
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,8 +19,9 @@ from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.servers import require_servers
 from holodeck.gateway.http.asgi import find_base_url
 from holodeck.gateway.http.errors import APIError
+from holodeck.gateway.http.pages import build_page
 from holodeck.gateway.http.parameters import TextParameter
-from holodeck.gateway.http.replies import HTML, Reply, json_reply
+from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.gateway.mcp.server_logins import LoginState, ServerLogins, has_login, use_new_login
 from holodeck.gateway.wire.request.json_fields import refuse
@@ -43,38 +42,17 @@ _REDIRECT_QUERY = (
 )
 _operator_route = partial(route, tag="MCP servers", roles=("operator",), is_counted=False)
 
-_STYLE = "body{font:16px system-ui;margin:15vh auto;max-width:30em;padding:0 1em;text-align:center}"
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_PAGE_HEADERS = {
-    "cache-control": "no-store",
-    "content-security-policy": (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    ),
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-
-
-def _build_page(title: str, text: str) -> bytes:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><title>HoloDeck</title>'
-        f"<style>{_STYLE}</style></head><body><main><h1>{title}</h1><p>{text}</p></main></body></html>"
-    ).encode()
-
-
-_DONE = _build_page(
+_DONE = build_page(
     "You can close this window", "HoloDeck has the answer of the login. The console says what came of it."
 )
-_DENIED = _build_page(
+_DENIED = build_page(
     "No login", "The authorization server refused. The console has the details. You can close this window."
 )
-_UNEXPECTED = _build_page(
+_UNEXPECTED = build_page(
     "Not for HoloDeck",
     "This answer belongs to no login that is under way: it was used, replaced or cancelled, or is too late. "
     "Log in again from the console.",
+    status=400,
 )
 
 
@@ -176,8 +154,8 @@ class LoginEndpoints:
         """Take what the authorization server says through the browser. The page repeats nothing of it."""
         result = await self._logins.accept(request.query)
         if result is None:
-            return _page_reply(_UNEXPECTED, status=400)
-        return _page_reply(_DONE if result.is_granted else _DENIED)
+            return _UNEXPECTED
+        return _DONE if result.is_granted else _DENIED
 
     async def _require_login(self, request: Request) -> LoginState:
         name = require_servers(self._configurations.current, request)[0].server.name
@@ -242,7 +220,3 @@ def _login_resource_of(login: LoginState) -> dict[str, Any]:
         "expires_at": int(login.expires_at),
         "error": login.error,
     }
-
-
-def _page_reply(page: bytes, status: int = 200) -> Reply:
-    return Reply(status=status, body=page, content_type=HTML, headers=_PAGE_HEADERS)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 
 from holodeck.gateway.http.errors import APIError
-from holodeck.lib.net.ip_policy import Network, parse_networks
+from holodeck.lib.net.ip_policy import is_in_networks, parse_networks
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -20,7 +20,7 @@ _FORWARDED_PROTO = "x-forwarded-proto"
 # Headers that decide what a request may do, or where it ends. They may occur once.
 _SINGLE_HEADERS = frozenset(
     (
-        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key"),
+        *(b"host", b"origin", b"authorization", b"x-api-key", b"api-key", b"cookie", b"sec-fetch-site"),
         *(b"content-length", b"content-type", b"idempotency-key"),
     )
 )
@@ -44,7 +44,7 @@ def find_client_address(address: str, headers: Mapping[str, str], trusted_proxie
         return address
     networks = parse_networks(trusted_proxies)
     for entry in reversed(headers.get(_FORWARDED_FOR, "").split(",")):
-        if not _is_in(address, networks):
+        if not is_in_networks(address, networks):
             break
         forwarded = entry.strip()
         if not _is_address(forwarded):
@@ -59,13 +59,9 @@ def find_scheme(address: str, headers: Mapping[str, str], trusted_proxies: Seque
     The gateway itself speaks no TLS.
     """
     forwarded = headers.get(_FORWARDED_PROTO, "").strip().lower()
-    if forwarded not in ("http", "https") or not _is_in(address, parse_networks(trusted_proxies)):
+    if forwarded not in ("http", "https") or not is_in_networks(address, parse_networks(trusted_proxies)):
         return "http"
     return forwarded
-
-
-def _is_in(address: str, networks: Sequence[Network]) -> bool:
-    return _is_address(address) and any(ipaddress.ip_address(address) in network for network in networks)
 
 
 def _is_address(text: str) -> bool:

@@ -15,7 +15,7 @@ from holodeck.gateway.api.models.compact_conversation import COMPACT_PATH
 ErrorGroup = Literal[
     "protocol", "caller", "limits", "budget", "drain", "load", "body", "fields", "query", "lookup", "model",
     "input", "continuation", "servers", "run", "storage", "socket", "file", "login", "elicitation", "idempotency",
-    "thread", "keys",
+    "thread", "keys", "session",
 ]  # fmt: skip
 """What a request has to have, or a route has to do, for an error to be possible."""
 INPUT_ERRORS: tuple[ErrorGroup, ...] = ("fields", "input", "continuation", "servers", "model", "lookup", "storage")
@@ -42,6 +42,7 @@ GROUP_TITLES: dict[ErrorGroup, str] = {
     "socket": "WebSockets",
     "file": "Changes of the gateway's files",
     "keys": "Changes of keys",
+    "session": "Logins of persons",
     "login": "Logins at MCP servers",
     "elicitation": "Questions of MCP servers",
     "thread": "Threads of the Messages API",
@@ -152,6 +153,27 @@ ERROR_CODES = (
         "Use the new key. What was running was cancelled.",
         "caller",
         status=401,
+    ),
+    _refusal(
+        "logged_out",
+        "The request has the cookie of a login that has ended.",
+        "Log in again, at `/v1/login`.",
+        "caller",
+        status=401,
+    ),
+    _refusal(
+        "cross_site_request",
+        "The request has the cookie of a login, and comes from a page that is not of this gateway.",
+        "Use a key, which other pages and programs send by themselves.",
+        "caller",
+        status=403,
+    ),
+    _refusal(
+        "not_logged_in",
+        "The request has no login that could end.",
+        "A key is revoked, a token expires.",
+        "session",
+        status=409,
     ),
     _refusal(
         "origin_not_allowed",

@@ -131,6 +131,8 @@ def refused_key_error(refusal: KeyRefusal | None) -> APIError:
         case "no_group":
             message = "The group of this key is gone. Ask the operator of this gateway."
             code = "key_without_group"
+        case "logged_out":
+            message, code = "You are not logged in any more. Log in again, at /v1/login.", "logged_out"
         case "expired":
             message, code = "This key has expired. Ask the operator of this gateway for a new one.", "key_expired"
         case None:

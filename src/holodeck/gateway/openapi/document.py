@@ -78,6 +78,10 @@ TAGS = {
         "The keys of callers, in the gateway's file. These routes need an operator's key, and a file that the gateway "
         "may write. What they change is in force when the reply comes."
     ),
+    "Persons": (
+        "Persons log in with the identity provider of `jwt`, and use the console, or this API from a page of this "
+        "gateway, by a cookie. A request with it that changes anything has to come from such a page."
+    ),
     "MCP": (
         "The gateway as an MCP server, over streamable HTTP. `/mcp` has the tools, prompts and resources of all MCP "
         "servers, and the agents as tools; `/mcp/{server}` has those of one server. The messages are those of the "

@@ -93,7 +93,7 @@ class ServedRequest(OpenRequest):
         query_string: bytes,
         header_items: list[tuple[bytes, bytes]],
     ) -> None:
-        self.caller_id = ""
+        self.caller_id = self.session_id = ""
         self.is_revoked = False
         self.method = method
         self.path = path

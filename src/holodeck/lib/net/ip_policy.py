@@ -131,6 +131,15 @@ def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
+def is_in_networks(address: str, networks: Iterable[Network]) -> bool:
+    """Return whether a text is an address in one of these networks."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return any(parsed in network for network in networks)
+
+
 ANY_ADDRESS = IPPolicy(networks=parse_networks(("0.0.0.0/0", "::/0")))
 """The policy for a host that the operator has configured."""
 

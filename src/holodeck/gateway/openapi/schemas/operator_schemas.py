@@ -22,6 +22,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     string,
 )
 from holodeck.models.callers import ROLES
+from holodeck.storage.person_sessions import SessionKind
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
@@ -36,6 +37,7 @@ def build_operator_schemas() -> dict[str, Schema]:
         **_key_schemas(),
         **_group_schemas(),
         **_caller_schemas(),
+        **_person_schemas(),
         "Configuration": _configuration_schema(),
         **_login_schemas(),
     }
@@ -185,6 +187,36 @@ def _group_schemas() -> dict[str, Schema]:
         "GroupList": record_of({"object": constant("list"), "data": array(ref("Group"))}),
         "Group": record_of(group),
         "Budget": record_of({"object": constant("budget"), **budget, "group": of_group}),
+    }
+
+
+def _person_schemas() -> dict[str, Schema]:
+    session = {
+        "object": constant("session"),
+        "id": string(),
+        "kind": choice(
+            get_args(SessionKind), "Of a browser at the console, or of a program that the person has let in."
+        ),
+        "about": string("The browser or the program, in its own words."),
+        "created_at": _TIME,
+        "expires_at": _TIME,
+        "is_current": boolean("Whether it is the session of this request."),
+    }
+    budget = {"owner": string("Whose it is."), "amount": number(), "period": string(), **SPENDING}
+    me = {
+        "object": constant("caller"),
+        "id": string("The id of the caller, in runs, usage and logs."),
+        "name": nullable(string("What the identity provider calls the person.")),
+        "role": nullable(choice(ROLES)),
+        "group": _NULLABLE_TEXT,
+        "session": nullable(ref("Session")),
+        "allow": nullable(array(array(mapping("A scope, as `keys[].allow` of the gateway file.")))),
+        "budgets": array(record_of(budget)),
+    }
+    return {
+        "Session": record_of(session),
+        "SessionList": record_of({"object": constant("list"), "data": array(ref("Session"))}),
+        "Me": record_of(me),
     }
 
 
