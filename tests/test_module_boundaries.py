@@ -39,6 +39,8 @@ PARSERS_OF_OWN_JSON = {
         "gateway/endpoints/runs.py",
         "gateway/http/errors.py",
         "gateway/mcp/elicitations.py",
+        "gateway/mcp_endpoint/endpoint_sessions.py",
+        "gateway/mcp_endpoint/relays.py",
         "gateway/runs/finisher.py",
         "gateway/runs/response_builder.py",
         "gateway/runs/run_rows.py",

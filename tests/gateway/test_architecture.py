@@ -31,10 +31,10 @@ def read_stack(title: str) -> list[str]:
     return re.findall(r"^(?:  or )?(\S+\.py)", block, re.MULTILINE)
 
 
-def find_waiting_modules(*folders: str) -> list[str]:
-    """The modules of the tasks that are in one of these folders. The network, below all of them, is left out."""
+def find_waiting_modules(before: set[asyncio.Task[Any]], *folders: str) -> list[str]:
+    """The modules of the new tasks that are in one of these folders. The network, below all of them, is left out."""
     found: dict[str, None] = {}
-    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
+    for task in sorted(asyncio.all_tasks() - before, key=lambda task: task.get_name()):
         files = (Path(file) for file in _list_files(task.get_coro()))
         modules = [str(file.relative_to(SOURCE)) for file in files if file.is_relative_to(SOURCE)]
         if any(module.startswith(folders) for module in modules):
@@ -49,9 +49,10 @@ def _list_files(waiting: Any) -> Iterator[str]:
 
 
 async def _find_waiting_in(asking: Coroutine[Any, Any, Any], server: FaultyMCPServer, *folders: str) -> list[str]:
+    before = asyncio.all_tasks()
     task = asyncio.create_task(asking)
     await server.received("tools/call")
-    found = find_waiting_modules(*folders)
+    found = find_waiting_modules(before, *folders)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

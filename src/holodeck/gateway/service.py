@@ -102,9 +102,6 @@ from holodeck.tools.mcp.server_tools import connect_servers
 
 # Seconds between two deletions of what is older than the retention.
 RETENTION_INTERVAL = 3_600.0
-# Checks in a row at which a gateway must be missing before its runs are taken over: while a shared database restarts,
-# all gateways are missing for a moment.
-TAKE_OVER_LOOKS = 3
 # Seconds for the background tasks to end after they are cancelled: a statement of storage may be under way.
 TASKS_GRACE = 10.0
 
@@ -178,7 +175,7 @@ class Service:
 
     @property
     def has_no_auth(self) -> bool:
-        """Whether every request is accepted, because neither keys nor an identity provider are configured."""
+        """Whether every request is accepted: there are neither keys nor an identity provider."""
         return self.callers.has_no_auth
 
     @property
@@ -287,14 +284,12 @@ class Service:
         )
 
     def _build_background(self, folder: Path) -> Background:
-        config = self.config
-        is_sqlite = config.storage.url.startswith("sqlite")
         return Background(
             self.store,
             self.runs,
-            build_durable_engine(config, folder, gateway_id=self.store.gateway_id),
-            checks_before_takeover=1 if is_sqlite else TAKE_OVER_LOOKS,
-            model_wait=config.background.model_wait_seconds,
+            build_durable_engine(self.config, folder, gateway_id=self.store.gateway_id),
+            checks_before_takeover=self.store.checks_before_takeover,
+            model_wait=self.config.background.model_wait_seconds,
             metrics=self._metrics,
         )
 
@@ -323,6 +318,8 @@ class Service:
             get_settings=lambda: self.configurations.current.gateway.mcp_endpoint,
             get_uses=lambda: self.configurations.current.uses,
             is_draining=lambda: self.app.is_draining,
+            store=self.store.mcp_sessions if self.store.is_shared else None,
+            checks_before_takeover=self.store.checks_before_takeover,
         )
 
     def _build_recorder(self, view: View) -> RunRecorder | None:
@@ -484,6 +481,8 @@ class Service:
         self._tasks.supervise(self._key_watch.follow, name="keys")
         self._tasks.supervise(self._key_watch.watch, name="expired keys")
         self._tasks.supervise(self._person_sessions.follow, name="sessions")
+        self._tasks.supervise(self._mcp_endpoint.follow_relays, name="MCP relays")
+        self._tasks.supervise(self._mcp_endpoint.watch_sessions, name="MCP sessions")
         self._tasks.supervise(self.background.watch_gateways, name="take-over")
         self._tasks.supervise(self.background.watch_cancel_requests, name="cancellation")
         if self.reloader is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.tools.mcp.protocol.jsonrpc import (
     HEADER_MISMATCH,
@@ -77,3 +78,10 @@ def error_of(error: MCPError, text: str) -> RPCError:
     if isinstance(error, MCPProtocolError) and isinstance(code, int):
         return RPCError(code, text, error.details.get("data"))
     return RPCError(INTERNAL_ERROR, text, {"server": error.server, "phase": error.phase})
+
+
+def build_unexpected_error(error: Exception, method: str, request_id: RequestId) -> Message:
+    """Return the response to a request at which this program has failed, and log why."""
+    log.error("mcp_server.failed", method=method, error=repr(error))
+    text = "An unexpected error has happened; the gateway's log has it"
+    return RPCError(INTERNAL_ERROR, text).to_response(request_id)

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from holodeck.lib import log
 from holodeck.mcp_server.context import RequestContext, Send, select_capabilities
-from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, invalid_params
+from holodeck.mcp_server.errors import INVALID_REQUEST, RPCError, build_unexpected_error, invalid_params
 from holodeck.mcp_server.list_changes import Area, ListChanges
 from holodeck.mcp_server.methods import CAPABILITIES, MAX_SUBSCRIPTIONS, Methods, Result
 from holodeck.mcp_server.view import View
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, build_cancellation
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_cancellation
 from holodeck.tools.mcp.protocol.peer import Params, RefusalError
 from holodeck.tools.mcp.protocol.server_log import LEVEL_NAMES
 from holodeck.tools.mcp.protocol.versions import CLIENT_INFO, LEGACY_VERSIONS, ProtocolEra, mapping
@@ -51,6 +52,17 @@ class LegacySession:
             "resources/unsubscribe": self._unsubscribe,
         }
 
+    async def respond(self, request_id: RequestId, method: str, params: Params, send: Send) -> Message:
+        """Return the response to a request, whatever happens. `send`: as in `handle_request`."""
+        try:
+            result = await self.handle_request(method, params, send)
+        except RPCError as error:
+            return error.to_response(request_id)
+        # The boundary: a bug here must not leave the client without an answer.
+        except Exception as error:
+            return build_unexpected_error(error, method, request_id)
+        return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
     async def handle_request(self, method: str, params: Params, send: Send) -> Result:
         """Return the result of a request. `send`: for messages that belong to it. Raises RPCError."""
         if method in self._own:
@@ -78,6 +90,28 @@ class LegacySession:
         if future is not None and not future.done():
             future.set_result(message)
 
+    def describe(self) -> dict[str, Any]:
+        """Return what another process needs to go on with the session, as JSON values."""
+        return {
+            "version": self.version,
+            "capabilities": self._capabilities,
+            "log_level": self._log_level,
+            "subscriptions": sorted(self._subscriptions),
+        }
+
+    def restore(self, described: Mapping[str, Any]) -> None:
+        """Go on with the session of another process. `subscribe_again` is to follow."""
+        self._begin(described["version"], described["capabilities"])
+        self._log_level = described["log_level"]
+
+    async def subscribe_again(self, described: Mapping[str, Any]) -> None:
+        """Subscribe to the resources of a restored session. One that cannot be watched any more is left out."""
+        for uri in described["subscriptions"]:
+            try:
+                await self._subscribe({"uri": uri})
+            except RPCError as error:
+                log.info("mcp_server.not_subscribed", error=error)
+
     async def close(self) -> None:
         """End the subscriptions and the open questions."""
         if self._stop_listening is not None:
@@ -92,11 +126,8 @@ class LegacySession:
         version = params.get("protocolVersion")
         if not isinstance(version, str):
             raise invalid_params("'protocolVersion' must be a text")
-        self.version = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
-        self._capabilities = select_capabilities(params.get("capabilities"))
-        self.is_initialized = True
-        if self._stop_listening is None:
-            self._stop_listening = self._changes.listen(self._send_change)
+        known = version if version in LEGACY_VERSIONS else LEGACY_VERSIONS[-1]
+        self._begin(known, select_capabilities(params.get("capabilities")))
         result: dict[str, Any] = {
             "protocolVersion": self.version,
             "capabilities": CAPABILITIES,
@@ -104,6 +135,12 @@ class LegacySession:
         }
         instructions = self._methods.describe(self.view)
         return result if instructions is None else {**result, "instructions": instructions}
+
+    def _begin(self, version: str, capabilities: Mapping[str, Any]) -> None:
+        self.version, self._capabilities = version, capabilities
+        self.is_initialized = True
+        if self._stop_listening is None:
+            self._stop_listening = self._changes.listen(self._send_change)
 
     async def _ping(self, params: Params) -> Result:
         return {}

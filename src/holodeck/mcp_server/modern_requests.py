@@ -150,8 +150,9 @@ class _PausableCall:
 class ModernRequests:
     """Answers modern requests, and owns the paused calls between two of them."""
 
-    def __init__(self, methods: Methods, changes: ListChanges, budget: ByteBudget) -> None:
-        """`budget`: for what paused calls keep of their requests."""
+    def __init__(self, methods: Methods, changes: ListChanges, budget: ByteBudget, *, holder: str = "") -> None:
+        """`budget`: for what paused calls keep of their requests. `holder`: with what each `requestState` begins."""
+        self._holder = holder
         self._budget = budget
         self._methods = methods
         self._changes = changes
@@ -177,6 +178,16 @@ class ModernRequests:
             context = _build_context(view, params, meta, send)
             return _complete(method, await self._methods.handle(method, params, context))
         return await self._run_round(method, params, meta, view, send)
+
+    @property
+    def has_paused(self) -> bool:
+        """Whether a call waits for its client."""
+        return bool(self._paused)
+
+    def find_paused(self, state: object) -> View | None:
+        """Return the view of the paused call of a `requestState`, or None if there is none here."""
+        call = self._paused.get(state) if isinstance(state, str) else None
+        return None if call is None else call.view
 
     def cancel_callers(self, caller_ids: Container[str]) -> None:
         """Cancel the paused calls of these callers."""
@@ -226,7 +237,7 @@ class ModernRequests:
         except OverBudgetError:
             self._cancel(call)
             raise RPCError(INTERNAL_ERROR, "The gateway has no room for a call that waits. Try again later.") from None
-        state = secrets.token_urlsafe(32)
+        state = f"{self._holder}.{secrets.token_urlsafe(32)}"
         self._paused[state] = call
         # While no request of the client is open, there is no way to it.
         call.send = _drop_message

@@ -77,6 +77,11 @@ class Driver(Protocol):
     search_batch: int
     """Responses that a search fetches at once: a compromise between round trips and bytes read in vain."""
 
+    is_shared: bool
+    """Whether other processes may use the same database."""
+    checks_before_takeover: int
+    """Checks in a row at which a gateway must be missing before it counts as dead."""
+
     gateway_id: int
 
     @property

@@ -146,6 +146,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX person_sessions_by_caller ON person_sessions (caller_id, created_at)",
         # Hashes of what is accepted once, such as the state of a login, until it would be refused as expired.
         "CREATE TABLE used_values (hash TEXT PRIMARY KEY, expires_at DOUBLE PRECISION NOT NULL)",
+        # Sessions of MCP clients, and what gateways send each other about them: see `mcp_sessions`. `gateway_id`: the
+        # gateway that holds a session, or that answers a relay.
+        """CREATE TABLE mcp_sessions (
+            id TEXT PRIMARY KEY, caller_id TEXT NOT NULL, server TEXT NOT NULL, scope TEXT NOT NULL,
+            epoch BIGINT NOT NULL, gateway_id BIGINT, used_at DOUBLE PRECISION NOT NULL, state BYTEA NOT NULL)""",
+        "CREATE INDEX mcp_sessions_by_caller ON mcp_sessions (caller_id)",
+        "CREATE INDEX mcp_sessions_by_gateway ON mcp_sessions (gateway_id)",
+        """CREATE TABLE mcp_relays (
+            id TEXT PRIMARY KEY, gateway_id BIGINT NOT NULL, sender_id BIGINT NOT NULL,
+            sent_at DOUBLE PRECISION NOT NULL, request BYTEA NOT NULL)""",
+        "CREATE INDEX mcp_relays_by_gateway ON mcp_relays (gateway_id)",
+        """CREATE TABLE mcp_relay_messages (
+            relay_id TEXT NOT NULL, number BIGINT NOT NULL, message BYTEA NOT NULL, PRIMARY KEY (relay_id, number))""",
     ),
 )
 

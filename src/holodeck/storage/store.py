@@ -33,6 +33,7 @@ from holodeck.storage.jobs import (
     statement,
     transaction,
 )
+from holodeck.storage.mcp_sessions import MCPSessionStore
 from holodeck.storage.pending_calls import DELETE_OLD_CALLS, DELETE_OLD_PAUSED, PendingCalls
 from holodeck.storage.person_sessions import PersonSessionStore
 from holodeck.storage.responses import (
@@ -144,7 +145,18 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         self.server_logins = ServerLoginStore(driver)
         self.elicitations = ElicitationStore(driver)
         self.idempotency_keys = IdempotencyKeyStore(driver)
+        self.mcp_sessions = MCPSessionStore(driver)
         self.person_sessions = PersonSessionStore(driver)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other gateways may use the same database."""
+        return self._driver.is_shared
+
+    @property
+    def checks_before_takeover(self) -> int:
+        """Checks in a row at which another gateway must be missing before it counts as dead."""
+        return self._driver.checks_before_takeover
 
     @property
     def unavailable_reason(self) -> str:
@@ -322,8 +334,8 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
     async def delete_older_than(self, before: float) -> int:
         """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
 
-        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers and
-        idempotency keys that have expired are deleted as well.
+        Old pending calls, chunks of streams that belong to no unfinished response, and questions of MCP servers,
+        sessions of MCP clients and idempotency keys that have expired are deleted as well.
         """
         total = 0
         for sql in _DELETE_OLD:
@@ -339,6 +351,7 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         await self.caller_states.delete_old()
         await self.person_sessions.delete_expired_sessions()
         await self.person_sessions.delete_used_values()
+        await self.mcp_sessions.delete_old()
         return total
 
     @statement()

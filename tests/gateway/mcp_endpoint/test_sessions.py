@@ -14,7 +14,7 @@ from async_tests import async_test
 from gateway.mcp_endpoint.raw_client import build_call, build_modern_request, build_request, raw_client, read_events
 from gateway.running_gateway import run_gateway
 
-from holodeck.gateway.mcp_endpoint.endpoint import MAX_BATCH
+from holodeck.gateway.mcp_endpoint.posted_messages import MAX_BATCH
 from holodeck.lib.limits import MIB
 from holodeck.mcp_server.methods import MAX_SUBSCRIPTIONS
 from holodeck.testing import FaultyMCPServer

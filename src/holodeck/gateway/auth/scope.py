@@ -8,10 +8,13 @@ not started. Every API asks here, and has no rule of its own.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from fnmatch import translate
+
+import orjson
 
 from holodeck.lib.record import record
 from holodeck.models.callers import Scope, split_pattern, split_tool_pattern
@@ -164,6 +167,13 @@ class CallerScope:
             parts=tuple(_Both(first=mine, second=its) for mine in self.parts for its in other.parts),
             sources=tuple((*mine, *its) for mine in self.sources for its in other.sources),
         )
+
+    def digest(self) -> str:
+        """Return a text that is equal for scopes that are compiled from the same, at any gateway. Empty: no limits."""
+        if not self.is_limited:
+            return ""
+        entries = sorted(sorted(each.model_dump_json() for each in entry) for entry in self.sources)
+        return hashlib.sha256(orjson.dumps(entries)).hexdigest()
 
     def allows_model(self, name: str) -> bool:
         """Return whether the caller may use a plain model, by its public name."""

@@ -11,10 +11,12 @@ while it is at its limit. Streams on which clients listen are counted apart from
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
+from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.gateway.configuration import UseCount
 from holodeck.gateway.http.errors import APIError, shutting_down_error, unknown_server_text
 from holodeck.gateway.http.replies import Reply, StreamedReply
@@ -28,7 +30,7 @@ from holodeck.gateway.mcp_endpoint.declarations import (
     SEND,
     SEND_TO_SERVER,
 )
-from holodeck.gateway.mcp_endpoint.endpoint_sessions import OWN_STREAM, EndpointSession, EndpointSessions
+from holodeck.gateway.mcp_endpoint.endpoint_sessions import EndpointSession, EndpointSessions
 from holodeck.gateway.mcp_endpoint.event_stream import EventStream, StreamMemory, parse_event_id
 from holodeck.gateway.mcp_endpoint.headers import (
     SESSION_HEADER,
@@ -39,48 +41,40 @@ from holodeck.gateway.mcp_endpoint.headers import (
     check_modern_headers,
     is_modern_version,
 )
-from holodeck.lib import log
+from holodeck.gateway.mcp_endpoint.posted_messages import (
+    RefusedError,
+    drop,
+    find_batch_problem,
+    find_problem,
+    no_session,
+    take_message,
+)
+from holodeck.gateway.mcp_endpoint.shared_sessions import SharedSessions, build_lost_error, encode_event
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.tasks import TaskSet
-from holodeck.mcp_server.context import Send
-from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError
+from holodeck.mcp_server.errors import INVALID_REQUEST, PARSE_ERROR, RPCError, build_unexpected_error
 from holodeck.mcp_server.legacy_session import LegacySession
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.modern_requests import ModernRequests, is_modern, require_meta
 from holodeck.mcp_server.view import View
 from holodeck.models.gateway import MCPEndpointSettings
+from holodeck.storage.mcp_sessions import MCPSessionStore
 from holodeck.tools.mcp.executor import ToolRoute
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, encode
+from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, encode
 from holodeck.tools.mcp.protocol.versions import mapping
 
 # Seconds after which a reply becomes an event stream, whose comments keep the connection open.
 STREAM_AFTER = 2.0
 # Seconds for requests that are not of a session to end when the gateway stops.
 CLOSE_TIMEOUT = 5.0
-# Messages of one batch: more than a client has to ask for at one time.
-MAX_BATCH = 100
-# The only version with batches of messages.
-_BATCH_VERSION = "2025-03-26"
-
 # Requests that only talk about the session, and count against no limit.
 _UNCOUNTED = frozenset({"initialize", "ping", "logging/setLevel", "server/discover"})
+# Requests that change what belongs to a session.
+_CHANGING = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 # The request that lasts as long as its client listens. It counts as a stream.
 _LISTEN = "subscriptions/listen"
-
-
-class _RefusedError(Exception):
-    """A request is refused before it is answered, with an HTTP status and a JSON-RPC error."""
-
-    def __init__(self, status: int, error: RPCError, request_id: RequestId | None = None) -> None:
-        super().__init__(str(error))
-        self.status = status
-        self.error = error
-        self.request_id = request_id
-
-    def to_reply(self) -> Reply:
-        return Reply(status=self.status, body=encode(self.error.to_response(self.request_id)))
 
 
 class MCPEndpoint:
@@ -96,8 +90,13 @@ class MCPEndpoint:
         get_settings: Callable[[], MCPEndpointSettings],
         get_uses: Callable[[], UseCount],
         is_draining: Callable[[], bool],
+        store: MCPSessionStore | None = None,
+        checks_before_takeover: int = 1,
     ) -> None:
-        """`budget`: for everything that is kept between two requests. `get_settings`, `get_uses`: of this moment."""
+        """`budget`: for everything that is kept between two requests. `get_settings`, `get_uses`: of this moment.
+
+        `store`: shared with other gateways. None: there are no others. `checks_before_takeover`: see `SharedSessions`.
+        """
         self._get_uses = get_uses
         self._get_settings = get_settings
         self._methods = methods
@@ -106,8 +105,21 @@ class MCPEndpoint:
         self._is_draining = is_draining
         self._budget = budget
         self._stream_memory = StreamMemory(budget)
-        self._sessions = EndpointSessions(methods, changes, self._stream_memory)
-        self._modern = ModernRequests(methods, changes, budget)
+        self._sessions = EndpointSessions(methods, changes, self._stream_memory, store)
+        self._modern = ModernRequests(methods, changes, budget, holder="" if store is None else str(store.gateway_id))
+        self._shared = (
+            None
+            if store is None
+            else SharedSessions(
+                store,
+                self._sessions,
+                self._modern,
+                budget,
+                answer=self._answer_here,
+                is_draining=is_draining,
+                checks_before_takeover=checks_before_takeover,
+            )
+        )
         self._argument_headers = ArgumentHeaders()
         self._tasks = TaskSet()
         """The requests that are of no session, and those of batches."""
@@ -116,21 +128,18 @@ class MCPEndpoint:
     @SEND_TO_SERVER
     async def post(self, request: Request) -> Reply | StreamedReply:
         """Answer one message of a client."""
-        try:
-            return await self._post(request, self._view_of(request))
-        except _RefusedError as refusal:
-            return refusal.to_reply()
+        return await self._answer(request, "POST", self._view_of(request))
 
     async def _post(self, request: Request, view: View) -> Reply | StreamedReply:
         try:
             message = request.json()
         except BadRequestError as error:
-            raise _RefusedError(400, RPCError(PARSE_ERROR, str(error))) from error
+            raise RefusedError(400, RPCError(PARSE_ERROR, str(error))) from error
         if isinstance(message, list):
             return await self._post_batch(request, view, message)
-        problem = _find_problem(message)
+        problem = find_problem(message)
         if problem is not None:
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, problem))
+            raise RefusedError(400, RPCError(INVALID_REQUEST, problem))
         params = mapping(message.get("params"))
         if is_modern(params) or is_modern_version(request.headers):
             return await self._post_modern(request, view, message, params)
@@ -140,22 +149,25 @@ class MCPEndpoint:
     @LISTEN_TO_SERVER
     async def get(self, request: Request) -> Reply | StreamedReply:
         """Open the stream of a session for messages that belong to no request, or go on with another one of it."""
-        try:
-            return self._open_stream(request)
-        except _RefusedError as refusal:
-            return refusal.to_reply()
-
-    def _open_stream(self, request: Request) -> StreamedReply:
         if is_modern_version(request.headers) or not accepts_events(request.headers):
             raise _method_not_allowed("GET opens the event stream of a session, in versions up to 2025-11-25.")
-        session = self._require_session(request, self._view_of(request))
+        return await self._answer(request, "GET", self._view_of(request))
+
+    def _open_stream(self, request: Request, view: View) -> StreamedReply:
+        session = self._require_session(request, view)
         if self._is_draining():
             raise shutting_down_error()
-        last_id = request.headers.get("last-event-id")
-        stream_id, number = (OWN_STREAM, None) if last_id is None else parse_event_id(last_id) or ("", None)
-        stream = session.find_stream(stream_id)
-        if stream is None:
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, "This event is not known any more"))
+        last_id, stream, number = request.headers.get("last-event-id"), session.own_stream, None
+        if last_id is not None:
+            event = parse_event_id(last_id)
+            found = None if event is None else session.find_stream(event.stream)
+            if event is None or (found is None and event.epoch >= session.epoch):
+                raise RefusedError(400, RPCError(INVALID_REQUEST, "This event is not known any more"))
+            if found is not None:
+                stream, number = found, event.number
+            elif not event.is_own:
+                # Of a gateway that held the session before.
+                return StreamedReply(chunks=_answer_lost(event.request_id), headers={SESSION_HEADER: session.id})
         release = self._count_stream(request)
         stream.join()
 
@@ -169,25 +181,59 @@ class MCPEndpoint:
     @END_WITH_SERVER
     async def delete(self, request: Request) -> Reply:
         """End a session."""
-        try:
-            self._sessions.end(self._require_session(request, self._view_of(request)))
-        except _RefusedError as refusal:
-            return refusal.to_reply()
-        return Reply(status=204)
+        reply = await self._answer(request, "DELETE", self._view_of(request))
+        assert isinstance(reply, Reply)  # noqa: S101 - nothing is streamed to a DELETE
+        return reply
 
-    def end_all_of(self, caller_ids: Container[str]) -> None:
+    async def _answer(self, request: Request, method: str, view: View) -> Reply | StreamedReply:
+        """Answer a request here, or at the gateway that holds its session."""
+        session_id = request.headers.get(SESSION_HEADER)
+        if session_id is not None and self._shared is not None and self._sessions.get(session_id) is None:
+            reply = await self._shared.reach(request, method, session_id, view)
+            if reply is not None:
+                return reply
+        return await self._answer_here(request, method, view)
+
+    async def _answer_here(self, request: Request, method: str, view: View) -> Reply | StreamedReply:
+        try:
+            if method == "POST":
+                return await self._post(request, view)
+            if method == "GET":
+                return self._open_stream(request, view)
+            await self._sessions.delete(self._require_session(request, view))
+            return Reply(status=204)
+        except RefusedError as refusal:
+            return refusal.to_reply()
+
+    async def follow_relays(self) -> None:
+        """Answer what other gateways relay. Runs until it is cancelled."""
+        if self._shared is not None:
+            await self._shared.follow()
+
+    async def watch_sessions(self) -> None:
+        """Keep the rows of the sessions current. Runs until it is cancelled."""
+        await self._sessions.watch()
+
+    def end_all_of(self, revoked: RevokedCallers) -> None:
         """End the sessions and paused calls of callers whose keys are not valid any more."""
-        self._sessions.end_all_of(caller_ids)
-        self._modern.cancel_callers(caller_ids)
+        self._sessions.end_all_of(revoked)
+        self._modern.cancel_callers(revoked)
+        if self._shared is not None:
+            self._tasks.start(self._shared.delete_all_of(revoked), name="delete MCP sessions")
 
     async def drain(self, seconds: float) -> None:
         """End the streams that only wait, and give requests `seconds` to be answered."""
         self._sessions.end_own_streams()
         self._modern.end_subscriptions()
+        if self._shared is not None:
+            self._shared.end_listening()
+        await self._sessions.release_idle()
         await asyncio.gather(self._sessions.wait_running(seconds), self._tasks.wait(seconds))
 
     async def close(self) -> None:
         await self._tasks.close(CLOSE_TIMEOUT)
+        if self._shared is not None:
+            await self._shared.close()
         await self._sessions.close()
         await self._modern.close()
         self._changes.close()
@@ -218,14 +264,14 @@ class MCPEndpoint:
         try:
             check_legacy_version(request.headers)
         except RPCError as error:
-            raise _RefusedError(400, error, message.get("id")) from error
+            raise RefusedError(400, error, message.get("id")) from error
         method = message.get("method")
         if method == "initialize":
             return await self._initialize(view, message, params)
         session = self._require_session(request, view) if SESSION_HEADER in request.headers else None
         if method is None or "id" not in message:
             if session is not None:
-                _take_message(session, message, params)
+                take_message(session, message, params)
             return Reply(status=202)
         request_id: RequestId = message["id"]
         if session is None:
@@ -240,7 +286,9 @@ class MCPEndpoint:
             result = await session.protocol.handle_request("initialize", params, session.own_stream.send)
         except RPCError as error:
             self._sessions.end(session)
-            raise _RefusedError(400, error, message.get("id")) from error
+            raise RefusedError(400, error, message.get("id")) from error
+        if self._shared is not None:
+            await self._shared.add(session)
         body = encode({"jsonrpc": "2.0", "id": message.get("id"), "result": result})
         return Reply(body=body, headers={SESSION_HEADER: session.id})
 
@@ -248,15 +296,18 @@ class MCPEndpoint:
         self, request: Request, session: EndpointSession, request_id: RequestId, method: str, params: Mapping[str, Any]
     ) -> Reply | StreamedReply:
         if session.running.is_running(request_id):
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, "This id is in use"), request_id)
+            raise RefusedError(400, RPCError(INVALID_REQUEST, "This id is in use"), request_id)
         release = self._count(request, method)
-        stream = session.open_stream()
+        stream = session.open_stream(request_id)
         # What the parameters take, which the request that brought them holds as long as its connection is there.
         detached, size = Reservation(self._budget), len(request.body) + request.reservation.size
 
         async def answer() -> None:
             try:
-                stream.finish(await _respond(session.protocol, request_id, method, params, stream.send))
+                response = await session.protocol.respond(request_id, method, params, stream.send)
+                if method in _CHANGING:
+                    await self._sessions.update_row(session)
+                stream.finish(response)
             finally:
                 release()
                 detached.release()
@@ -288,10 +339,10 @@ class MCPEndpoint:
     ) -> Reply:
         """Answer a client that keeps no session: it can be told nothing on the way, and cannot be asked."""
         release = self._count(request, method)
-        protocol = LegacySession(self._methods, self._changes, view, send=_drop)
+        protocol = LegacySession(self._methods, self._changes, view, send=drop)
         protocol.is_initialized = True
         try:
-            work = _respond(protocol, request_id, method, params, _drop)
+            work = protocol.respond(request_id, method, params, drop)
             response = await self._tasks.start(work, name=f"MCP request {request_id}")
         finally:
             release()
@@ -301,15 +352,15 @@ class MCPEndpoint:
     async def _post_batch(self, request: Request, view: View, messages: list[Any]) -> Reply:
         """Answer several messages, which only clients of one version may send."""
         session = self._require_session(request, view)
-        problem = _find_batch_problem(session, messages)
+        problem = find_batch_problem(session, messages)
         if problem is not None:
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, problem))
+            raise RefusedError(400, RPCError(INVALID_REQUEST, problem))
         asked = []
         for message in messages:
             if "method" in message and "id" in message:
                 asked.append(message)
             else:
-                _take_message(session, message, mapping(message.get("params")))
+                take_message(session, message, mapping(message.get("params")))
         if not asked:
             return Reply(status=202)
         with ExitStack() as counted:
@@ -318,7 +369,7 @@ class MCPEndpoint:
                 counted.callback(self._count(request, message["method"]))
             answers = [
                 self._tasks.start(
-                    _respond(session.protocol, message["id"], message["method"], mapping(message.get("params")), _drop),
+                    session.protocol.respond(message["id"], message["method"], mapping(message.get("params")), drop),
                     name=f"MCP request {message['id']}",
                 )
                 for message in asked
@@ -337,14 +388,18 @@ class MCPEndpoint:
             require_meta(params)
             check_modern_headers(request.headers, str(method), params)
         except RPCError as error:
-            raise _RefusedError(400, error, request_id) from error
+            raise RefusedError(400, error, request_id) from error
+        if "requestState" in params and self._shared is not None:
+            elsewhere = await self._reach_paused(self._shared, request, params["requestState"], view)
+            if elsewhere is not None:
+                return elsewhere
         release = self._count(request, str(method))
         try:
             await self._check_arguments(request, view, str(method), params)
         except BaseException as error:
             release()
             if isinstance(error, RPCError):
-                raise _RefusedError(400, error, request_id) from error
+                raise RefusedError(400, error, request_id) from error
             raise
         stream = EventStream("", self._stream_memory, has_ids=False)
 
@@ -356,7 +411,7 @@ class MCPEndpoint:
                 stream.finish(error.to_response(request_id))
             # The boundary: a bug here must not leave the client without an answer.
             except Exception as error:
-                stream.finish(_build_unexpected_error(error, str(method), request_id))
+                stream.finish(build_unexpected_error(error, str(method), request_id))
             finally:
                 release()
                 stream.end()
@@ -378,6 +433,26 @@ class MCPEndpoint:
             stream.drop()
         return reply
 
+    async def _reach_paused(
+        self, shared: SharedSessions, request: Request, state: object, view: View
+    ) -> Reply | StreamedReply | None:
+        """Have the gateway answer that holds a paused call. None: this one does, or there is none."""
+        if self._modern.find_paused(state) is not None:
+            return None
+        with ExitStack() as counted:
+            # Nobody may ask for gateways that there are not, without a limit.
+            counted.callback(self._count(request, "tools/call"))
+            reply = await shared.reach_paused(request, state, view)
+            if not isinstance(reply, StreamedReply):
+                return reply
+            until_end, close = counted.pop_all(), reply.on_close
+
+        async def end() -> None:
+            until_end.close()
+            await close()
+
+        return replace(reply, on_close=end)
+
     async def _check_arguments(self, request: Request, view: View, method: str, params: Mapping[str, Any]) -> None:
         """Compare the headers that repeat arguments with the arguments of a call."""
         if method != "tools/call" or not isinstance(params.get("name"), str):
@@ -387,13 +462,13 @@ class MCPEndpoint:
             self._argument_headers.check(request.headers, found.tool.input_schema, params)
 
     def _require_session(self, request: Request, view: View) -> EndpointSession:
-        """Return the session that a request names. Raises `_RefusedError`."""
+        """Return the session that a request names. Raises `RefusedError`."""
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None:
-            raise _RefusedError(400, RPCError(INVALID_REQUEST, "The header Mcp-Session-Id is missing"))
+            raise RefusedError(400, RPCError(INVALID_REQUEST, "The header Mcp-Session-Id is missing"))
         session = self._sessions.find(session_id, view)
         if session is None:
-            raise _RefusedError(404, RPCError(INVALID_REQUEST, "Session not found: it has ended. Initialize anew."))
+            raise no_session()
         return session
 
     def _count(self, request: Request, method: str) -> Callable[[], None]:
@@ -426,19 +501,6 @@ class MCPEndpoint:
         return counted.close
 
 
-async def _respond(
-    protocol: LegacySession, request_id: RequestId, method: str, params: Mapping[str, Any], send: Send
-) -> Message:
-    try:
-        result = await protocol.handle_request(method, params, send)
-    except RPCError as error:
-        return error.to_response(request_id)
-    # The boundary: a bug here must not leave the client without an answer.
-    except Exception as error:
-        return _build_unexpected_error(error, method, request_id)
-    return {"jsonrpc": "2.0", "id": request_id, "result": result}
-
-
 async def _reply_with(
     stream: EventStream, request: Request, open_stream: Callable[[], StreamedReply], *, is_modern: bool = False
 ) -> Reply | StreamedReply:
@@ -450,8 +512,14 @@ async def _reply_with(
     if may_stream and (body is None or stream.is_used or not may_reply):
         return open_stream()
     if body is None:
-        raise _RefusedError(400, RPCError(INVALID_REQUEST, "The request was cancelled"))
+        raise RefusedError(400, RPCError(INVALID_REQUEST, "The request was cancelled"))
     return Reply(status=stream.status or 200 if is_modern else 200, body=body)
+
+
+async def _answer_lost(request_id: RequestId | None) -> AsyncGenerator[bytes, None]:
+    """Yield the answer to a request that ran at a gateway which has ended. None: it is not known which one it was."""
+    if request_id is not None:
+        yield encode_event(build_lost_error(request_id))
 
 
 def _release_nothing() -> None:
@@ -471,47 +539,5 @@ def _stream_reply(
     return StreamedReply(chunks=stream.read(after), headers={SESSION_HEADER: session.id}, on_close=close)
 
 
-def _take_message(session: EndpointSession, message: Message, params: Mapping[str, Any]) -> None:
-    """Take the answer to a question, or a notification."""
-    if message.get("method") == "notifications/cancelled":
-        session.running.cancel(params.get("requestId"))
-    elif "method" not in message:
-        session.protocol.handle_response(message)
-
-
-def _find_batch_problem(session: EndpointSession, messages: list[Any]) -> str | None:
-    if session.protocol.version != _BATCH_VERSION or not messages:
-        return f"Only clients of {_BATCH_VERSION} may send several messages"
-    if len(messages) > MAX_BATCH:
-        return f"A batch has at most {MAX_BATCH} messages, and this one has {len(messages)}"
-    return next((problem for problem in map(_find_problem, messages) if problem is not None), None)
-
-
-def _find_problem(message: object) -> str | None:
-    if not isinstance(message, dict):
-        return "A message must be an object"
-    if message.get("jsonrpc") != "2.0":
-        return "'jsonrpc' must be \"2.0\""
-    request_id = message.get("id")
-    if "id" in message and (isinstance(request_id, bool) or not isinstance(request_id, int | str)):
-        return "An id must be a text or a whole number"
-    if "method" in message and not isinstance(message["method"], str):
-        return "'method' must be a text"
-    if "method" not in message and "result" not in message and "error" not in message:
-        return "A message must have a method, a result or an error"
-    return None
-
-
-def _build_unexpected_error(error: Exception, method: str, request_id: RequestId) -> Message:
-    log.error("mcp_server.failed", method=method, error=repr(error))
-    return RPCError(INTERNAL_ERROR, "An unexpected error has happened; the gateway's log has it").to_response(
-        request_id
-    )
-
-
 def _method_not_allowed(text: str) -> APIError:
     return APIError(405, text, kind="invalid_request", code="method_not_allowed", allow="POST")
-
-
-def _drop(message: Message) -> None:
-    """Send nothing: a `Send` for a client that keeps no session."""

@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import re
+from base64 import urlsafe_b64decode
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
+from holodeck.lib.record import record
 from holodeck.mcp_server.errors import RPCError, status_of
-from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, encode
+from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, encode
 
 # Bytes of the latest messages that a stream keeps for a client that comes back.
 MAX_STREAM_BYTES = 4 * MIB
 # Milliseconds that a client waits before it comes back.
 RETRY_MS = 1_000
-# The stream and the number of an event. No stream has events for more digits, and Python parses no more than 4,300.
-_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+# The stream and the number of an event. A stream is named by the epoch of its session, its number in that, 0 for the
+# stream of messages that belong to no request, and the id of its request, encoded, unless that is long.
+# No stream has events for more digits, and Python parses no more than 4,300.
+_EVENT_ID = re.compile(r"(([0-9]{1,9})-([0-9]{1,18})(?:-([A-Za-z0-9_-]{1,100}))?)\.([0-9]{1,18})")
 _NO_ROOM = "The request was answered, but the gateway has no room for the answer at this moment, and has dropped it."
 
 
@@ -256,7 +261,35 @@ class EventStream:
         return f"{self.id}.{number}".encode()
 
 
-def parse_event_id(text: str) -> tuple[str, int] | None:
-    """Return the stream and the number of an event id, or None if it is none of ours."""
+@record
+class EventId:
+    """The id of an event, as a client that comes back names it."""
+
+    stream: str
+    """The id of the stream."""
+    epoch: int
+    is_own: bool
+    """Whether the stream is that of messages that belong to no request."""
+    request_id: RequestId | None
+    """The request of the stream. None: not known."""
+    number: int
+
+
+def parse_event_id(text: str) -> EventId | None:
+    """Return the parts of an event id, or None if it is none of ours."""
     found = _EVENT_ID.fullmatch(text)
-    return None if found is None else (found[1], int(found[2]))
+    if found is None:
+        return None
+    stream, epoch, place, name, number = found.groups()
+    return EventId(
+        stream=stream, epoch=int(epoch), is_own=place == "0", request_id=_decode_name(name), number=int(number)
+    )
+
+
+def _decode_name(name: str | None) -> RequestId | None:
+    """Return the id of a request in the id of its stream."""
+    try:
+        decoded = parse_json(urlsafe_b64decode(f"{name or ''}=="))
+    except ValueError:
+        return None
+    return decoded if isinstance(decoded, int | str) and not isinstance(decoded, bool) else None

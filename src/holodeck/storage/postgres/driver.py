@@ -120,6 +120,9 @@ class PostgresDriver:
 
     has_writing_queries = True
     search_batch = 16
+    is_shared = True
+    # While the server restarts, all gateways are missing for a moment.
+    checks_before_takeover = 3
     # A server notices by itself what its own log has lost.
     loss = ""
 

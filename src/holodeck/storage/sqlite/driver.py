@@ -272,11 +272,13 @@ class SQLiteDriver:
 
     has_writing_queries = False
     search_batch = 1
+    checks_before_takeover = 1
 
     def __init__(self, path: Path | str, *, durability: Durability = "fast") -> None:
         self._path = str(path)
         self._durability = durability
         is_in_memory = self._path == ":memory:"
+        self.is_shared = not is_in_memory
         self._liveness = SoleLiveness() if is_in_memory else FileLiveness(Path(f"{Path(self._path).resolve()}.alive"))
         self.gateway_id = self._liveness.number
         self._file_check = FileCheck(None if is_in_memory else Path(self._path))
