@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process
-from gateway.mcp_endpoint.raw_client import RawClient, build_request
+from gateway.mcp_endpoint.raw_client import RawClient, build_call, build_request, read_events
 from gateway.running_gateway import gateway_config
 
 from holodeck.testing import FaultyMCPServer
 
 SECONDS = 120.0
 KEYS = ("hd-ada", "hd-eve")
+NOTES = "test://notes.txt"
+LOST = "The gateway that ran this request has ended. Whether it was done is not known. The session goes on."
 SCOPES = {"hd-narrow": {"tools": ["all.add"]}}
 
 
@@ -46,7 +49,7 @@ class Group:
 async def run_group(folder: Path, storage: Mapping[str, Any], count: int = 2, **config: Any) -> AsyncIterator[Group]:
     """`storage`: as the fixture has it."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(FaultyMCPServer())
+        server = await stack.enter_async_context(FaultyMCPServer(era="legacy"))
         file = folder / "gateway.yaml"
         written = gateway_config("http://127.0.0.1:9/v1", {"all": server}, KEYS, scopes=SCOPES)
         file.write_bytes(orjson.dumps({**written, "storage": storage["storage"], **config}))
@@ -69,3 +72,161 @@ async def test_a_session_of_one_gateway_is_served_by_another(tmp_path: Path, sto
         assert await (await group.client(2, like=first)).end() == 204
         for place in range(3):
             assert (await (await group.client(place, like=first)).send(build_request("ping")))[0] == 404
+
+
+@pytest.mark.proves("D-38")
+@async_test(SECONDS)
+async def test_a_question_is_answered_and_a_call_cancelled_at_another_gateway(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage) as group:
+        first = await group.client(0)
+        await first.initialize({"elicitation": {}})
+        second = await group.client(1, like=first)
+        for asking, answering in ((first, second), (second, first)):
+            async with asking.post(build_call("ask_elicitation")) as reply:
+                question = await _read_question(reply)
+                answer = {"action": "accept", "content": {"name": "Ada"}}
+                assert (await answering.send({"jsonrpc": "2.0", "id": question["id"], "result": answer}))[0] == 202
+                assert "Ada" in await reply.text()
+        async with first.post(build_call("slow", 7, seconds=60, steps=600)) as reply:
+            await anext(read_events(reply))
+            cancelled = {"method": "notifications/cancelled", "params": {"requestId": 7}}
+            assert (await second.send({"jsonrpc": "2.0", **cancelled}))[0] == 202
+            await reply.read()
+        await group.server.received("notifications/cancelled")
+
+
+@pytest.mark.proves("D-38")
+@async_test(SECONDS)
+async def test_a_stream_is_gone_on_with_at_another_gateway(tmp_path: Path, storage: dict[str, Any]) -> None:
+    async with run_group(tmp_path, storage) as group:
+        first = await group.client(0)
+        await first.initialize()
+        second = await group.client(1, like=first)
+        for starting, resuming in ((first, second), (second, first)):
+            async with starting.post(build_call("slow", 5, seconds=1, steps=2)) as reply:
+                events = read_events(reply)
+                assert (await anext(events))[1] is None
+                last_id, message = await anext(events)
+                assert message["params"]["progress"] == 1
+            async with resuming.open_stream(last_id) as reply:
+                rest = [message async for _, message in read_events(reply)]
+            assert [message.get("method", message.get("id")) for message in rest] == ["notifications/progress", 5]
+            assert rest[-1]["result"]["content"][0]["text"] == "done"
+        assert len(group.server.calls("slow")) == 2, "no call is run twice"
+
+
+@pytest.mark.proves("D-38")
+@async_test(SECONDS)
+async def test_updates_of_a_resource_reach_a_stream_at_another_gateway(tmp_path: Path, storage: dict[str, Any]) -> None:
+    async with run_group(tmp_path, storage) as group:
+        first = await group.client(0)
+        await first.initialize()
+        second = await group.client(1, like=first)
+        async with second.open_stream() as reply:
+            assert reply.status == 200
+            assert (await second.send(build_request("resources/subscribe", {"uri": NOTES})))[0] == 200
+            await group.server.received("resources/subscribe")
+            await group.server.put_resource(NOTES)
+            _, message = await anext(read_events(reply))
+            assert (message["method"], message["params"]["uri"]) == ("notifications/resources/updated", NOTES)
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(SECONDS)
+async def test_no_other_caller_and_no_other_scope_finds_a_session_at_any_gateway(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage) as group:
+        first = await group.client(0)
+        await first.initialize()
+        for place in range(2):
+            foreign = await group.client(place, KEYS[1], like=first)
+            assert (await foreign.send(build_call("add", a=1, b=1)))[0] == 404
+            assert (await foreign.send(build_request("ping")))[0] == 404
+            assert await foreign.end() == 404
+            async with foreign.open_stream() as reply:
+                assert reply.status == 404
+        assert group.server.calls() == []
+        assert (await (await group.client(1, like=first)).send(build_request("ping")))[0] == 200
+
+
+@pytest.mark.proves("D-38")
+@async_test(SECONDS)
+async def test_a_session_outlives_its_gateway_and_a_call_in_it_is_answered_with_an_error(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage, 3) as group:
+        first = await group.client(0)
+        await first.initialize({"elicitation": {}})
+        second, third = [await group.client(place, like=first) for place in (1, 2)]
+        assert (await second.send(build_request("resources/subscribe", {"uri": NOTES})))[0] == 200
+        assert (await second.send(build_request("logging/setLevel", {"level": "error"})))[0] == 200
+        async with (
+            first.post(build_call("slow", 5, seconds=600, steps=600)) as lost,
+            second.post(build_call("slow", 6, seconds=600, steps=600)) as relayed,
+        ):
+            events = read_events(lost)
+            last_id = (await anext(events))[0]
+            await anext(read_events(relayed))
+            await group.server.received("tools/call", count=2)
+            group.gateways[0].stop(signal.SIGKILL)
+            await group.gateways[0].wait_exit()
+            told = (await relayed.text()).strip().rpartition("data: ")[2]
+            assert orjson.loads(told)["error"]["message"] == LOST
+        async with third.open_stream(last_id) as reply:
+            (line,) = [line async for line in reply.content if line.startswith(b"data: ")]
+        answer = orjson.loads(line.removeprefix(b"data: "))
+        assert (answer["id"], answer["error"]["message"]) == (5, LOST)
+        assert len(group.server.calls("slow")) == 2, "no call is run twice"
+        assert (await second.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 2}}))["content"]
+        await group.server.received("resources/subscribe", count=2)
+        async with second.post(build_call("ask_elicitation")) as reply:
+            assert await _read_question(reply), "what the client has declared is known"
+            assert await third.end() == 204
+
+
+@pytest.mark.proves("D-38")
+@async_test(SECONDS)
+async def test_a_gateway_that_stops_hands_its_sessions_over(tmp_path: Path, storage: dict[str, Any]) -> None:
+    async with run_group(tmp_path, storage) as group:
+        first = await group.client(0)
+        await first.initialize()
+        second = await group.client(1, like=first)
+        async with second.open_stream() as reply:
+            assert reply.status == 200
+            group.gateways[0].stop()
+            assert await group.gateways[0].wait_exit() == 0
+            assert await reply.text() == ""
+        assert (await second.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 2}}))["content"]
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(SECONDS)
+async def test_a_paused_call_of_a_modern_client_goes_on_at_another_gateway(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage) as group:
+        call = {"name": "ask_elicitation", "arguments": {}}
+        clients = [await group.client(place, key) for place, key in ((0, KEYS[0]), (1, KEYS[0]), (1, KEYS[1]))]
+        for client in clients:
+            client.version = "2026-07-28"
+        first, second, foreign = clients
+        paused = await first.request_modern("tools/call", call, {"elicitation": {}})
+        assert paused["resultType"] == "input_required", paused
+        answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in paused["inputRequests"]}
+        again = {**call, "requestState": paused["requestState"], "inputResponses": answers}
+        refused = await foreign.request_modern("tools/call", again, {"elicitation": {}})
+        assert "'requestState' is not known" in refused["message"]
+        done = await second.request_modern("tools/call", again, {"elicitation": {}})
+        assert "Ada" in done["content"][0]["text"]
+        assert len(group.server.calls("ask_elicitation")) == 1
+
+
+async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The first request of the server in a stream."""
+    async for _, message in read_events(reply):
+        if message is not None and "method" in message and "id" in message:
+            return dict(message)
+    raise AssertionError("the stream has no question")

@@ -5,9 +5,8 @@ chunks follow one by one. The other gateway finds the request, answers it once, 
 row of the request lasts as long as its sender waits: when the sender's client leaves, the answer is cancelled as on a
 closed connection. When either gateway dies the other one notices, since the database knows which gateways are alive.
 
-One task of the service, `follow`, looks for both, often while there is traffic and rarely while there is none. It
-begins with the first session of this gateway. The bytes of requests and of messages that wait here are in the byte
-budget.
+One task of the service, `follow`, looks for both, often while there is traffic and rarely while there is none. The
+bytes of requests and of messages that wait here are in the byte budget.
 """
 
 from __future__ import annotations
@@ -184,11 +183,11 @@ class Relays:
         self._pause = FIRST_PAUSE
         self._wake = asyncio.Event()
         self._tasks = TaskSet()
-        self._started = asyncio.Event()
 
-    def start(self) -> None:
-        """Have `follow` look from now on: others may ask for something."""
-        self._started.set()
+    def wake(self) -> None:
+        """Have `follow` look often for a while: there is something that others may ask for."""
+        self._pause = FIRST_PAUSE
+        self._wake.set()
 
     async def close(self) -> None:
         for answer in self._awaited.values():
@@ -208,11 +207,10 @@ class Relays:
         """
         relay_id, answer = new_id("relay"), _Answer(self._budget)
         self._awaited[relay_id] = answer
-        self.start()
         close = partial(self._close, relay_id)
         try:
             await self._store.open_relay(relay_id, gateway_id, request.encode())
-            self._hurry()
+            self.wake()
             message = await answer.read()
         except BaseException:
             self._tasks.start(close(), name="close MCP relay")
@@ -244,13 +242,8 @@ class Relays:
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 
-    def _hurry(self) -> None:
-        self._pause = FIRST_PAUSE
-        self._wake.set()
-
     async def follow(self) -> None:
-        """Look for requests and for messages, from `start` on. Runs until it is cancelled."""
-        await self._started.wait()
+        """Look for requests and for messages. Runs until it is cancelled."""
         while True:
             self._wake.clear()
             with suppress(TimeoutError):
@@ -311,7 +304,7 @@ class Relays:
             nonlocal number
             number += 1
             await self._store.add_message(relay_id, number, message)
-            self._hurry()
+            self.wake()
 
         with log.scope(request=request.id, caller=request.caller_id):
             try:

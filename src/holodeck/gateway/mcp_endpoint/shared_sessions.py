@@ -91,7 +91,7 @@ class SharedSessions:
         except BaseException:
             self._sessions.end(session)
             raise
-        self._relays.start()
+        self._relays.wake()
 
     async def delete_all_of(self, revoked: RevokedCallers) -> None:
         """Delete the sessions of callers that no gateway holds at this moment. They are not found without a key."""
@@ -130,7 +130,7 @@ class SharedSessions:
             elif await self._store.take_session(session_id, stored.epoch):
                 log.info("mcp_server.session_taken_over", caller=stored.caller_id)
                 self._sessions.restore(replace(stored, epoch=stored.epoch + 1), view)
-                self._relays.start()
+                self._relays.wake()
                 return None
         message = "The session is changing its gateway. Try again."
         raise APIError(503, message, kind="overloaded", code="unavailable", retry_after="1")
