@@ -61,9 +61,9 @@ def test_going_down_cuts_the_call_in_flight(era: Era) -> None:
 def test_a_slow_call_is_released_from_the_test(era: Era) -> None:
     async def main() -> None:
         async with FaultyMCPServer(era=era) as server, Client(server.url) as client:
-            slow = asyncio.create_task(client.call_tool("slow", {"seconds": 500, "steps": 1}))
+            slow = asyncio.create_task(client.call_tool("slow", {"seconds": 500, "steps": 2}))
             (received,) = await server.received("tools/call", name="slow")
-            assert received.params["arguments"] == {"seconds": 500, "steps": 1}
+            assert received.params["arguments"] == {"seconds": 500, "steps": 2}
             server.release()
             (block,) = (await asyncio.wait_for(slow, TIMEOUT)).content
             assert isinstance(block, TextContent)

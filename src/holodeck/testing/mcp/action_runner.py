@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol, assert_never
@@ -83,11 +84,12 @@ class ActionRunner:
         self._changed = asyncio.Event()
 
     async def run(self, actions: Sequence[Action], writer: MessageWriter) -> None:
-        """Perform the actions in order."""
+        """Perform the actions in order. A release meanwhile ends all their pauses, those that are to come as well."""
+        released = self._release_event
         for action in actions:
-            await self._run_action(action, writer)
+            await self._run_action(action, writer, released)
 
-    async def _run_action(self, action: Action, writer: MessageWriter) -> None:
+    async def _run_action(self, action: Action, writer: MessageWriter, released: asyncio.Event) -> None:
         match action:
             case Reply(message) | Notify(message):
                 await writer.send_message(message)
@@ -98,7 +100,7 @@ class ActionRunner:
             case Ask(message, then):
                 await self.run(then(await self._ask_client(message, writer)), writer)
             case Wait(seconds):
-                await self._wait(seconds)
+                await _wait_released(released, seconds)
             case Release():
                 self.release()
             case Stay():
@@ -130,7 +132,7 @@ class ActionRunner:
         return reached
 
     def release(self) -> None:
-        """End every pause that is under way."""
+        """End every pause of the actions that are under way."""
         self._release_event.set()
         self._release_event = asyncio.Event()
 
@@ -163,13 +165,6 @@ class ActionRunner:
         finally:
             self.remove_listener(listener)
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._release_event.wait()
-        except TimeoutError:
-            return
-
     async def _ask_client(self, question: Message, writer: MessageWriter) -> Message:
         number = f"ask-{next(self._questions)}"
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -179,6 +174,12 @@ class ActionRunner:
             return await answer
         finally:
             del self._pending_answers[number]
+
+
+async def _wait_released(released: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await released.wait()
 
 
 class DuplexConnection:
