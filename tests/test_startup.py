@@ -67,6 +67,7 @@ def test_a_program_that_imports_agent_imports_neither_what_runs_one_nor_what_rea
     found = {name for name in modules if name.startswith(needless)}
     assert found == {"holodeck.config.server_names", "holodeck.tools.mcp.names"}
     assert not modules & {*HEAVY, "yaml", "email", "importlib.metadata", "jsonschema_rs", "sqlite3"}
+    assert not modules & {"holodeck.lib.redaction", "shutil", "difflib"}
 
 
 def test_a_table_is_printed_without_the_markdown_of_the_live_screen() -> None:

@@ -9,8 +9,6 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from holodeck.lib.redaction import MASK
-
 
 class Secret:
     """A value that no log, error, table or dump shows. Compared in constant time."""
@@ -34,9 +32,12 @@ class Secret:
         return hash((Secret, self._value))
 
     def __repr__(self) -> str:
-        return f"Secret({MASK!r})"
+        return f"Secret({str(self)!r})"
 
     def __str__(self) -> str:
+        # Not needed before a secret is printed, and its patterns take a while to compile.
+        from holodeck.lib.redaction import MASK
+
         return MASK
 
     @classmethod

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.lib.record import record
-from holodeck.lib.redaction import mask_url
 from holodeck.models.file_model import Substituted, Violation, as_written, quote_value
 from holodeck.models.transport import FIELD_TRANSPORTS, TRANSPORT_SPECS, TransportSpec, TransportType
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, parse_endpoint, url_problem, wrong_scheme
@@ -108,6 +106,8 @@ def encoding_problem(name: str) -> str | None:
 
 
 def _unknown_transport_violation(transport: str) -> Violation:
+    import difflib
+
     name = transport.lower()
     known = list(TRANSPORT_SPECS)
     similar = [each for each in known if name in TRANSPORT_SPECS[each].other_names]
@@ -238,6 +238,8 @@ def _check_cleartext_credentials(data: Mapping[str, Any], url: str) -> list[Viol
     if endpoint.scheme != "ws" or endpoint.is_loopback:
         return []
     sent = [f"'{key}'" for key in ("headers", "auth", "caller_authorization") if data.get(key)]
+    from holodeck.lib.redaction import mask_url
+
     if mask_url(url) != url:
         sent.append("the query of the URL")
     if not sent:

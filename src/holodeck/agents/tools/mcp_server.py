@@ -12,7 +12,6 @@ last of them. A connection that is lost is replaced on the next use.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -115,6 +114,8 @@ class MCPServer:
         the variables of `env` and a few common ones. It is ended with the last block that uses it, with this program,
         and also when this program is killed. Raises `MCPConfigError`.
         """
+        import shutil
+
         folder = Path.cwd() if cwd is None else Path(cwd).expanduser().absolute()
         own_name = name_for_command([command, *args])
         if command.endswith(".py") and shutil.which(command) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -173,6 +172,8 @@ def _validate(
     known = allowed.__annotations__
     for key in options:
         if key not in known:
+            import difflib
+
             similar = difflib.get_close_matches(key, known, n=1)
             fix = f" Did you mean '{similar[0]}'?" if similar else ""
             raise MCPConfigError(f"The MCP server '{name}' has no option '{key}'.{fix}")
