@@ -134,8 +134,9 @@ def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_to
 
 @pytest.mark.long
 @pytest.mark.proves("D-25")
-def test_ten_turns_of_anthropic_s_own_package_are_read_from_the_cache(tmp_path: Path) -> None:
-    """The package sends no marks here. Its usage is what the provider billed."""
+@pytest.mark.parametrize("how", ["plain", "marked", "runner"])
+def test_ten_turns_of_anthropic_s_own_package_are_read_from_the_cache(tmp_path: Path, how: str) -> None:
+    """With marks of its own, without, and where it runs the tools itself. Its usage is what the provider billed."""
     python, cache, turns = python_with("anthropic"), PromptCache(minimum=512), 10
     calls = [[call(f"look_up_{number}", number=number), spend(0, 50)] for number in range(turns - 1)]
 
@@ -143,8 +144,10 @@ def test_ten_turns_of_anthropic_s_own_package_are_read_from_the_cache(tmp_path: 
     async def use() -> None:
         model = ScriptedModel(*calls, [say("Everywhere."), spend(0, 50)])
         async with run_gateway(tmp_path, model, dialect="anthropic", prompt_cache=cache) as gateway:
-            seen = await _run(python, PROGRAMS / "anthropic_turns.py", f"{gateway.url}/v1", MODEL)
+            seen = await _run(python, PROGRAMS / "anthropic_turns.py", f"{gateway.url}/v1", MODEL, how)
+            marks = {json.dumps(body).count('"cache_control"') for body in gateway.model_requests}
         assert (seen["version"].split(".")[0], seen["answer"], set(seen["models"])) == ("2", "Everywhere.", {MODEL})
+        assert marks == {3} if how == "marked" else marks <= {3, 4}
         assert len(cache.billed) == turns
         for said, billed in zip(seen["usages"], cache.billed, strict=True):
             assert said["cache_read_input_tokens"] == billed.cached_tokens
