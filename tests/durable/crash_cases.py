@@ -156,11 +156,12 @@ class CrashCase:
 
 
 async def run_crash_cases(
-    folder: Path, cases: Sequence[CrashCase], *, has_stand_in: bool = False, **server: Any
+    folder: Path, cases: Sequence[CrashCase], *, has_stand_in: bool = False, database_url: str = "", **server: Any
 ) -> dict[str, SurvivedResponse]:
     """The result of each case: its gateway dies, the next one finishes it, then dies in the middle of the next case.
 
     `has_stand_in`: the scripts are those of a stand-in, whose usual model fails in the first turn of each run.
+    `database_url`: another gateway serves with the same PostgreSQL, and finishes every case.
     """
     by_name = {case.name: case for case in cases}
     model = ScriptedModel(
@@ -172,26 +173,15 @@ async def run_crash_cases(
         model.serve() as scripted,
         ScriptedModel(fail_first_turn).serve() as usual,
     ):
-        config = {"models": write_models(usual.url, scripted.url)} if has_stand_in else {}
+        config: dict[str, Any] = {"models": write_models(usual.url, scripted.url)} if has_stand_in else {}
+        if database_url:
+            config["storage"] = {"url": "${DATABASE_URL}"}
         servers = [mcp_server_entry(mcp.url, **server)]
         file = write_gateway_file(folder, scripted.url, mcp_servers=servers, background={"durable": True}, **config)
-        crashed: CrashCase | None = None
-        for case in (*cases, None):
-            environ = {AT: case.point if case is not None else ""}
-            async with (
-                asyncio.timeout(CASE_SECONDS),
-                run_gateway_process(file, program=PROGRAM, environ=environ) as served,
-            ):
-                if crashed is not None:
-                    try:
-                        await _collect_finished(served, crashed, found[crashed.name])
-                    except asyncio.CancelledError:
-                        raise AssertionError(
-                            f"{crashed.name} is not finished: {''.join(served.stderr_lines)}"
-                        ) from None
-                if case is not None:
-                    found[case.name] = await _start_and_crash(served, case, folder)
-                crashed = case
+        if database_url:
+            await _finish_by_other(file, cases, found, {"DATABASE_URL": database_url})
+        else:
+            await _finish_by_next(file, cases, found)
         for name, survivor in found.items():
             calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
             survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
@@ -203,13 +193,52 @@ async def run_crash_cases(
     return found
 
 
+async def _finish_by_next(file: Path, cases: Sequence[CrashCase], found: dict[str, SurvivedResponse]) -> None:
+    """Let a gateway die in the middle of each case, after it has finished the one before."""
+
+    async def find_latest() -> str:
+        return latest_response_id(file.parent)
+
+    crashed: CrashCase | None = None
+    for case in (*cases, None):
+        environ = {AT: case.point if case is not None else ""}
+        async with (
+            asyncio.timeout(CASE_SECONDS),
+            run_gateway_process(file, program=PROGRAM, environ=environ) as served,
+        ):
+            if crashed is not None:
+                await _collect_finished(served, crashed, found[crashed.name])
+            if case is not None:
+                found[case.name] = await _start_and_crash(served, case, find_latest)
+            crashed = case
+
+
+async def _finish_by_other(
+    file: Path, cases: Sequence[CrashCase], found: dict[str, SurvivedResponse], environ: Mapping[str, str]
+) -> None:
+    """Let a gateway die in the middle of each case, which another one finishes that runs all the time."""
+    async with run_gateway_process(file, environ=environ) as other:
+
+        async def find_latest() -> str:
+            _, page, _ = await other.send("GET", "/v1/runs?limit=1")
+            return str(page["data"][0]["id"])
+
+        for case in cases:
+            async with asyncio.timeout(CASE_SECONDS):
+                async with run_gateway_process(file, program=PROGRAM, environ={**environ, AT: case.point}) as served:
+                    found[case.name] = await _start_and_crash(served, case, find_latest)
+                await _collect_finished(other, case, found[case.name])
+
+
 def _case_of(cases: Mapping[str, CrashCase], messages: Sequence[dict[str, Any]]) -> CrashCase:
     questions = [str(message["content"]) for message in messages if message["role"] == "user"]
     return next(cases[text] for text in reversed(questions) if text in cases)
 
 
-async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path) -> SurvivedResponse:
-    """A response whose gateway has died."""
+async def _start_and_crash(
+    served: GatewayProcess, case: CrashCase, find_latest: Callable[[], Awaitable[str]]
+) -> SurvivedResponse:
+    """A response whose gateway has died. `find_latest`: the id of the one that was stored last."""
     survivor = SurvivedResponse()
     more = await case.prepare(served) if case.prepare is not None else {}
     try:
@@ -218,7 +247,7 @@ async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path
         assert status == 200, begun
         survivor.id = begun["id"]
     except aiohttp.ClientError:  # no client has seen it
-        survivor.id = latest_response_id(folder)
+        survivor.id = await find_latest()
     else:
         survivor.events_before = await read_stream_until(served, survivor.id)
     assert await served.wait_exit() == -signal.SIGKILL, f"{case.name} never reached '{case.point}'"
@@ -226,7 +255,10 @@ async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path
 
 
 async def _collect_finished(served: GatewayProcess, case: CrashCase, survivor: SurvivedResponse) -> None:
-    survivor.response = await wait_ended(served, survivor.id)
+    try:
+        survivor.response = await wait_ended(served, survivor.id)
+    except asyncio.CancelledError:
+        raise AssertionError(f"{case.name} is not finished: {''.join(served.stderr_lines)}") from None
     survivor.events = await read_stream(served, survivor.id)
     last = survivor.events_before[-1]["sequence_number"] if survivor.events_before else -1
     survivor.events_after = await read_stream(served, survivor.id, last)

@@ -10,6 +10,7 @@ import pytest
 from async_tests import async_test
 from durable.crash_cases import STAND_IN, UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
 from gateway.running_gateway import MODEL
+from storage.postgres_server import PostgresServer
 
 from holodeck.testing import call, say
 from holodeck.testing.model.script import Turn
@@ -51,8 +52,10 @@ def case(point: str) -> CrashCase:
     return CrashCase(name=name, point=point, script=script)
 
 
-async def run_killed_at(folder: Path, *chains: list[str], has_stand_in: bool = False) -> dict[str, SurvivedResponse]:
-    """The result of a run for each boundary. Each chain has gateways of its own."""
+async def run_killed_at(
+    folder: Path, *chains: list[str], has_stand_in: bool = False, postgres: PostgresServer | None = None
+) -> dict[str, SurvivedResponse]:
+    """The result of a run for each boundary. Each chain has gateways of its own: two at once on a PostgreSQL."""
     found: dict[str, SurvivedResponse] = {}
     async with asyncio.TaskGroup() as group:
         tasks = []
@@ -60,7 +63,9 @@ async def run_killed_at(folder: Path, *chains: list[str], has_stand_in: bool = F
             case_folder = folder / str(number)
             case_folder.mkdir()
             cases = [case(point) for point in points]
-            tasks.append(group.create_task(run_crash_cases(case_folder, cases, has_stand_in=has_stand_in)))
+            url = await asyncio.to_thread(postgres.new_database) if postgres is not None else ""
+            running = run_crash_cases(case_folder, cases, has_stand_in=has_stand_in, database_url=url)
+            tasks.append(group.create_task(running))
     for task in tasks:
         found |= task.result()
     return found
@@ -68,11 +73,20 @@ async def run_killed_at(folder: Path, *chains: list[str], has_stand_in: bool = F
 
 @pytest.mark.proves("D-32", "D-28", "D-16")
 @pytest.mark.parametrize(
-    "has_stand_in", [pytest.param(False, id="usual"), pytest.param(True, id="stand-in", marks=pytest.mark.long)]
+    ("has_stand_in", "has_other"),
+    [
+        pytest.param(False, False, id="usual"),
+        pytest.param(True, False, id="stand-in", marks=pytest.mark.long),
+        pytest.param(True, True, id="stand-in at another gateway", marks=pytest.mark.long),
+    ],
 )
 @async_test(SECONDS)
-async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path, has_stand_in: bool) -> None:
-    found = await run_killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN], has_stand_in=has_stand_in)
+async def test_a_run_survives_a_kill_at_every_boundary(
+    tmp_path: Path, request: pytest.FixtureRequest, has_stand_in: bool, has_other: bool
+) -> None:
+    postgres = request.getfixturevalue("postgres") if has_other else None
+    chains = [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN]
+    found = await run_killed_at(tmp_path, *chains, has_stand_in=has_stand_in, postgres=postgres)
     assert len(found) == len([*QUIET, *LATER, *NOT_BEGUN, *BEGUN])
     for name, survivor in found.items():
         point = name.strip("<>")
