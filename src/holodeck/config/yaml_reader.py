@@ -26,7 +26,8 @@ MAX_YAML_NODES = 100_000
 KeyPath = tuple[str | int, ...]
 """The keys and indexes that lead to a value."""
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAMLLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The faster one of two classes, if this PyYAML has it."""
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 # Longer ones are texts: Python refuses to convert thousands of digits.
@@ -108,7 +109,7 @@ def parse_document(text: str, shown_as: str, *, max_nodes: int = MAX_YAML_NODES)
     """Parse YAML text. Raises `ConfigError` when it is not YAML or exceeds a limit; other problems are collected."""
     builder = _Builder(shown_as, max_nodes)
     try:
-        root = builder.build_tree(yaml.parse(text, Loader=_Loader))
+        root = builder.build_tree(yaml.parse(text, Loader=YAMLLoader))
     except yaml.YAMLError as error:
         raise ConfigError.of([_syntax_problem(error, text, shown_as)]) from None
     value = builder.build_value(root, ()) if root is not None else None

@@ -27,10 +27,9 @@ from holodeck.config.edit.file_edit import (
 )
 from holodeck.config.files import file_error
 from holodeck.config.problems import value_at
-from holodeck.config.yaml_reader import KeyPath, format_key_path, parse_document, parse_scalar
+from holodeck.config.yaml_reader import KeyPath, YAMLLoader, format_key_path, parse_document, parse_scalar
 from holodeck.lib.errors import ConfigError
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./@+ -]*|https?://[A-Za-z0-9_./:@%+-]+")
 # Booleans of YAML 1.1, which other programs may still read as such.
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -132,7 +131,7 @@ class _YAMLFile:
         self.text = text
         self._shown_as = shown_as
         self._newline = find_newline(text)
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=YAMLLoader)
         self._root = root if isinstance(root, yaml.MappingNode) else None
 
     def add_child(self, path: KeyPath, head: str, value: Mapping[str, Any] | str) -> str:

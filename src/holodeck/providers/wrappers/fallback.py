@@ -21,7 +21,14 @@ from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelErro
 from holodeck.models.items import Usage
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ModelAnswer, ModelRequest, StandInChosen, find_unsupported
-from holodeck.providers.base import Batches, BatchingModel, ModelProvider, build_unfinished_error, stream_in_batches
+from holodeck.providers.base import (
+    Batches,
+    BatchingModel,
+    ModelProvider,
+    build_unfinished_error,
+    is_open,
+    stream_in_batches,
+)
 from holodeck.providers.wrappers.retry import MODEL_MAX_PAUSE, RetryPolicy
 
 # Seconds for which a model that cannot answer is not asked first, as long as a circuit breaker stays open.
@@ -107,7 +114,7 @@ class Fallback(BatchingModel):
     @property
     def is_open(self) -> bool:
         """Whether the circuit breakers of all models refuse requests."""
-        return all(bool(getattr(member.model, "is_open", False)) for member in self._members)
+        return all(is_open(member.model) for member in self._members)
 
     async def close(self) -> None:
         for member in self._members:
