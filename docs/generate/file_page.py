@@ -43,6 +43,7 @@ _FILES = {
     "client.pem": "a key\n",
     "assertion.jwt": "a token\n",
     "keys.json": '{"keys": [{"kty": "oct", "k": "AAAA"}]}\n',
+    "login.secret": "secret",
     "seal.key": "0123456789abcdef0123456789abcdef\n",
     "database.url": "postgresql://holodeck@db.example.com/holodeck\n",
 }

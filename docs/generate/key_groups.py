@@ -451,6 +451,37 @@ GATEWAY_GROUPS = (
         at=("jwt", "allow_by_claim"),
     ),
     Group(
+        model="PersonLogin",
+        path="jwt.login.",
+        title="Keys of jwt.login",
+        about="Persons log in to the console with the identity provider, and may do what their tokens may.",
+        file=_gateway(
+            jwt={
+                "issuer": "https://login.example.com",
+                "audience": "holodeck",
+                "jwks_url": "https://login.example.com/keys",
+                "login": {"client_id": "holodeck"},
+            }
+        ),
+        at=("jwt", "login"),
+        other_keys={"client_secret_file": Key("login.secret", "missing.secret")},
+    ),
+    Group(
+        model="TrustedHeader",
+        path="jwt.trusted_header.",
+        title="Keys of jwt.trusted_header",
+        about="A proxy in front of the gateway authenticates persons, and names them in a header.",
+        file=_gateway(
+            jwt={
+                "issuer": "https://login.example.com",
+                "audience": "holodeck",
+                "jwks_url": "https://login.example.com/keys",
+                "trusted_header": {"name": "x-forwarded-user", "proxies": ["10.1.0.0/24"]},
+            }
+        ),
+        at=("jwt", "trusted_header"),
+    ),
+    Group(
         model="Storage",
         path="storage.",
         title="Keys of storage",

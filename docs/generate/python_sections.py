@@ -84,6 +84,7 @@ SECTIONS = (
         module=holodeck.testing,
         names=_split(
             "ScriptedModel say call call_raw think finish fail spend wait PromptCache cassette OpenedCassette "
+            "IdentityProvider "
             "FaultyMCPServer Fault Era Transport Journal Received ABANDONED stand_in stand_in_calls read_pids"
         ),
     ),

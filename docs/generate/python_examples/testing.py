@@ -81,6 +81,33 @@ asyncio.run(main())
         output="1021 sent, 1021 stored, 0 read\n1048 sent, 27 stored, 1021 read\n",
     ),
     Example(
+        title="An identity provider",
+        about=(
+            "`IdentityProvider` is an OpenID Connect provider on this machine, for tests of programs that persons log "
+            'in to. With `like="entra"` it behaves as Microsoft\'s. `person` has the claims of the person at its login '
+            "page, and `sign` makes a token with any claims."
+        ),
+        names=("IdentityProvider",),
+        code="""\
+import asyncio
+
+import jwt
+from holodeck.testing import IdentityProvider
+
+
+async def main() -> None:
+    async with IdentityProvider("entra", client_id="my-program") as provider:
+        provider.person = {"sub": "anna", "groups": ["research"]}
+        token = provider.sign({"sub": "anna", "groups": ["research"]})
+        print(provider.issuer.removeprefix(provider.url))
+        print(jwt.decode(token, options={"verify_signature": False})["groups"])
+
+
+asyncio.run(main())
+""",
+        output="/tenant/v2.0\n['research']\n",
+    ),
+    Example(
         title="A server that fails",
         about=(
             "`FaultyMCPServer` is an MCP server with real tools (`add` is one) and one fault that you choose. Here "

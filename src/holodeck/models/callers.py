@@ -311,7 +311,7 @@ class PersonLogin(FileModel):
     """Client id of this gateway at the identity provider, which has `PUBLIC_URL/v1/login/callback` as its redirect URI.
     E.g. `holodeck`, not absent."""
     client_secret: Secret | None = None
-    """Client secret, as a variable: `${LOGIN_SECRET}`. Absent: a public client. E.g. `${LOGIN_SECRET}`, not
+    """Client secret, as a variable: `${CLIENT_SECRET}`. Absent: a public client. E.g. `${CLIENT_SECRET}`, not
     `${NOT_SET}`."""
     scopes: list[NonEmpty] = Field(default_factory=lambda: ["openid", "profile", "email"])
     """Scopes to request. `openid` is among them in any case. E.g. `[openid, groups]`, not `openid`."""
