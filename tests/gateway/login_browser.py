@@ -44,7 +44,7 @@ class LoginBrowser:
     async def visit(self, url: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
         """Send one request, by a path of the gateway or to any URL. Redirects are not followed."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        target = URL(url, encoded=True) if "://" in url else URL(self.url + url, encoded=True)
+        target = URL(url, encoded=True) if url.startswith("http") else URL(self.url + url, encoded=True)
         async with self.session.request(method, target, json=body, headers=named, allow_redirects=False) as answer:
             return Answer(status=answer.status, headers=answer.headers, text=await answer.text())
 
@@ -92,3 +92,11 @@ async def run_with_login(
     entry = {**provider.jwt_entry, "login": login, **(jwt or {})}
     async with run_gateway(folder, model, jwt=entry, **config) as gateway:
         yield gateway
+
+
+def rename_cookie(browser: LoginBrowser, other: LoginBrowser) -> str:
+    """The session's cookie as a browser sends it to another gateway with the same address but for the port."""
+    value = browser.session.cookie_jar.filter_cookies(URL(browser.url))[
+        f"holodeck_session_{URL(browser.url).port}"
+    ].value
+    return f"holodeck_session_{URL(other.url).port}={value}"

@@ -146,12 +146,14 @@ class IdentityProvider:
             page = f'<!doctype html><form>{fields}<button name="is_confirmed" value="yes">Sign in</button></form>'
             return web.Response(text=page, content_type="text/html")
         if self.person is None:
-            return self._redirect(query, {"error": "access_denied"})
+            return self._redirect(query, {"error": "access_denied", **self._build_issuer_parameter()})
         self.authorizations.append(query)
         code = secrets.token_urlsafe(16)
         self._codes[code] = query, self.person
-        issuer = {} if self._is_entra else {"iss": self.issuer}
-        return self._redirect(query, {"code": code, **issuer})
+        return self._redirect(query, {"code": code, **self._build_issuer_parameter()})
+
+    def _build_issuer_parameter(self) -> dict[str, str]:
+        return {} if self._is_entra else {"iss": self.issuer}
 
     def _find_problem(self, query: Mapping[str, str]) -> str | None:
         if query.get("response_type") != "code" or "openid" not in query.get("scope", "").split():
