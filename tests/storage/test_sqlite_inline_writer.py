@@ -189,7 +189,9 @@ async def main() -> None:
     store = ResponseStore(SQLiteDriver(Path({path!r})))
     await store.save(record(0))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+    # Room for a few more, whatever an empty database takes.
+    largest = max(file.stat().st_size for file in Path({path!r}).parent.iterdir())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 200_000, resource.RLIM_INFINITY))
     kept = [0]
     try:
         for number in range(1, 100):

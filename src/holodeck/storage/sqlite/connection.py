@@ -161,11 +161,13 @@ def _migrate(db: sqlite3.Connection) -> None:
     """Apply missing migrations in the open transaction, which excludes other processes, and commit it."""
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        for migration in migrations_after(version):
+        missing = migrations_after(version)
+        for migration in missing:
             for statement in migration:
                 db.execute(for_sqlite(statement))
-            version += 1
-        db.execute(f"PRAGMA user_version = {version}")
+        # A current database is only read: its disk may be full.
+        if missing:
+            db.execute(f"PRAGMA user_version = {version + len(missing)}")
     except BaseException:
         db.execute("ROLLBACK")
         raise
