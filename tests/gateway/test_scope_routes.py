@@ -78,6 +78,8 @@ SCOPED = {
     "POST /v1/callers/{id}/pause": NONE,
     "POST /v1/callers/{id}/resume": NONE,
     "GET /v1/callers/{id}": NONE,
+    "GET /v1/callers/{id}/export": NONE,
+    "DELETE /v1/callers/{id}": NONE,
     "GET /v1/config": NONE,
     # Who it is, and the sessions of a person, are its own, too.
     "GET /v1/me": NONE,
@@ -119,6 +121,8 @@ ROLES = {
     "POST /v1/callers/{id}/pause": OPERATORS,
     "POST /v1/callers/{id}/resume": OPERATORS,
     "GET /v1/callers/{id}": OPERATORS,
+    "GET /v1/callers/{id}/export": OPERATORS,
+    "DELETE /v1/callers/{id}": OPERATORS,
     "GET /v1/config": OPERATORS,
     "GET /v1/mcp/servers": OPERATORS,
     "GET /v1/mcp/servers/{name}/tools": OPERATORS,

@@ -147,8 +147,8 @@ class WorkEngine(Protocol):
         """Start to run work with this function: work that is submitted here, and queued work of any executor."""
         ...
 
-    async def submit(self, work_id: str, work_input: JSONObject, *, queue_position: int = 1) -> bool:
-        """Store work. Once this returns, the work runs to its end, on whichever executor.
+    async def submit(self, work_id: str, work_input: JSONObject, *, queue_position: int = 1, owner: str = "") -> bool:
+        """Store work of an owner. Once this returns, the work runs to its end, on whichever executor.
 
         Returns True when it starts in this process, False when it is queued for the first executor with a free slot.
         Queued work starts in the order of its positions, and work that is submitted later does not overtake it.
@@ -192,6 +192,10 @@ class WorkEngine(Protocol):
 
     async def delete_older_than(self, before: float) -> int:
         """Delete work that ended before a time, and return how many were deleted."""
+        ...
+
+    async def delete_owned(self, owner: str) -> None:
+        """Delete all work of an owner. What runs is cancelled."""
         ...
 
     async def count_queued(self) -> int:

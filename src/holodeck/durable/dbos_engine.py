@@ -166,7 +166,7 @@ class DBOSEngine:
             await self.close()
             raise StorageError(f"Durable runs cannot be kept: {_open_failure(error)}") from error
 
-    async def submit(self, work_id: str, work_input: JSONObject, *, queue_position: int = 1) -> bool:
+    async def submit(self, work_id: str, work_input: JSONObject, *, queue_position: int = 1, owner: str = "") -> bool:
         is_here = len(self._running_here) < self._max_running or bool(self._group)
         if is_here:
             self._running_here.add(work_id)
@@ -175,6 +175,7 @@ class DBOSEngine:
                 self._running_here.discard(work_id)
                 is_here = False
             with SetWorkflowID(work_id):
+                DBOS.set_authentication(owner or None, None)
                 if is_here:
                     await DBOS.start_workflow_async(_run_work, work_id, dict(work_input))
                 else:
@@ -262,6 +263,18 @@ class DBOSEngine:
                     return total
                 await DBOS.delete_workflows_async([each.workflow_id for each in old])
             total += len(old)
+
+    async def delete_owned(self, owner: str) -> None:
+        while True:
+            with _raise_storage_errors():
+                owned = await DBOS.list_workflows_async(
+                    user=owner, limit=DELETE_BATCH, load_input=False, load_output=False
+                )
+                if not owned:
+                    return
+                ids = [each.workflow_id for each in owned]
+                await DBOS.cancel_workflows_async(ids)
+                await DBOS.delete_workflows_async(ids)
 
     async def count_queued(self) -> int:
         """Count. Raises `StorageError` after `DURABLE_COUNT_WAIT` seconds without an answer: DBOS would retry for ever.

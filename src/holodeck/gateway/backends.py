@@ -18,6 +18,7 @@ from holodeck.config.agent_loader import LoadedAgent
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.auth.scope import CallerScope
 from holodeck.lib import log
+from holodeck.lib.errors import ExecutionError
 from holodeck.lib.record import record
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
@@ -300,6 +301,20 @@ def reuse_unchanged(built: Backends, earlier: Backends) -> Backends:
     # Those that are kept come first: calls are under way within their limits.
     _share_limits(sorted((offer.server for offer in new.server_tools), key=lambda server: server not in in_use))
     return new
+
+
+def import_functions(backends: Iterable[Backend]) -> None:
+    """Import the Python functions of agents before the first request, which would wait for it.
+
+    An agent whose files cannot be imported is logged; the others are served nevertheless.
+    """
+    for backend in backends:
+        for functions in backend.functions:
+            try:
+                if isinstance(functions, FunctionExecutor):
+                    functions.import_files()
+            except ExecutionError as error:
+                log.error("gateway.functions_failed", model=backend.name, error=error)
 
 
 def _reuse_functions(built: Sequence[ToolExecutor], earlier: Sequence[ToolExecutor]) -> Sequence[ToolExecutor]:

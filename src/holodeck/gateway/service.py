@@ -34,7 +34,7 @@ from holodeck.gateway.auth.key_watch import KeyWatch
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.auth.person_sessions import PersonSessions
 from holodeck.gateway.auth.stored_keys import StoredKeys
-from holodeck.gateway.backends import Backend, Backends
+from holodeck.gateway.backends import Backend, Backends, import_functions
 from holodeck.gateway.configuration import Configuration, ConfigurationHolder, build_configuration
 from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.continuation.memory import SocketHistories
@@ -71,6 +71,7 @@ from holodeck.gateway.reload import ConfigurationReader, ConfigurationReloader
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
 from holodeck.gateway.runs.durable_engine import build_durable_engine
+from holodeck.gateway.runs.erasure import CallerErasure
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import AUDIT_PURPOSE, SealKeys, has_lasting_key, read_seal_keys
@@ -83,7 +84,7 @@ from holodeck.gateway.usage.budgets import Budgets
 from holodeck.gateway.usage.meter import UsageMeter, usage_limits
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.errors import ExecutionError, StorageError
+from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.system.memory import MemoryReturn
@@ -97,7 +98,6 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.executor import CallTarget
-from holodeck.tools.function import FunctionExecutor
 from holodeck.tools.mcp.server_tools import connect_servers
 
 # Seconds between two deletions of what is older than the retention.
@@ -164,6 +164,7 @@ class Service:
         self._resource_metadata = ResourceMetadata(lambda: self.configurations.current.gateway)
         self.background = self._build_background(folder)
         self._response_builder = self._build_response_builder()
+        self._messages = Messages(self._run_builder, self._continuations.tool_history)
         self.app = self._build_app()
         self.reloader = None if reader is None else self._build_reloader(reader)
         self._tasks = TaskSet()
@@ -195,7 +196,7 @@ class Service:
         try:
             await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage, self.store.caller_keys)
             await self.audit.open()
-            self._import_functions()
+            import_functions(self.configurations.current.served.all)
             # Before stored work is gone on with: its callers may be among them.
             await self._key_watch.load()
             await self.background.open(self._response_builder.rebuild)
@@ -429,7 +430,7 @@ class Service:
                 max_bytes=context_bytes,
             ),
             chat=ChatCompletions(self._run_builder, self._continuations.tool_history),
-            messages=Messages(self._run_builder, self._continuations.tool_history),
+            messages=self._messages,
             pass_through=PassThroughEndpoints(self._run_builder, self._accounts, self._budgets),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
@@ -459,6 +460,22 @@ class Service:
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
 
+    def _build_erasure(self) -> CallerErasure:
+        return CallerErasure(
+            self.caller_states,
+            self.store,
+            requests=self._open_requests,
+            runs=self.runs,
+            background=self.background,
+            meter=self.meter,
+            forgetters=(
+                self._continuations.forget_caller,
+                self._messages.forget_caller,
+                self.callers.forget_use,
+            ),
+            refresh=self._key_watch.refresh,
+        )
+
     def _build_server(self) -> DrainingServer:
         limits = self.config.limits
         seconds = (limits.request_seconds, limits.reader_seconds)
@@ -483,6 +500,7 @@ class Service:
         self._tasks.supervise(self._person_sessions.follow, name="sessions")
         self._tasks.supervise(self._mcp_endpoint.follow_relays, name="MCP relays")
         self._tasks.supervise(self._mcp_endpoint.watch_sessions, name="MCP sessions")
+        self._tasks.supervise(self._build_erasure().follow, name="erasure")
         self._tasks.supervise(self.background.watch_gateways, name="take-over")
         self._tasks.supervise(self.background.watch_cancel_requests, name="cancellation")
         if self.reloader is not None:
@@ -494,19 +512,6 @@ class Service:
         if configuration.gateway.mcp_connect == "start":
             work = connect_servers(configuration.server_tools)
             self._tasks.start(work, name="connect servers")
-
-    def _import_functions(self) -> None:
-        """Import the Python functions of agents before the first request, which would wait for it.
-
-        An agent whose files cannot be imported is logged; the others are served nevertheless.
-        """
-        for backend in self.configurations.current.served.all:
-            for functions in backend.functions:
-                try:
-                    if isinstance(functions, FunctionExecutor):
-                        functions.import_files()
-                except ExecutionError as error:
-                    log.error("gateway.functions_failed", model=backend.name, error=error)
 
     async def _drain(self) -> None:
         self.app.is_draining = True

@@ -85,6 +85,11 @@ class BoundedCache(Generic[K, V]):
     def delete_oldest(self) -> None:
         self.delete(next(iter(self._entries)))
 
+    def delete_where(self, is_deleted: Callable[[K], bool]) -> None:
+        """Delete the entries of these keys."""
+        for key in [key for key in self._entries if is_deleted(key)]:
+            self.delete(key)
+
     def clear(self) -> None:
         while self._entries:
             self.delete_oldest()

@@ -58,6 +58,7 @@ _RECORD_USE = """
 INSERT INTO caller_uses (caller_id, used_at) VALUES ($1, $2)
 ON CONFLICT (caller_id) DO UPDATE SET used_at = excluded.used_at WHERE caller_uses.used_at < excluded.used_at"""
 _READ_USES = "SELECT caller_id, used_at FROM caller_uses WHERE caller_id = ANY($1)"
+_ERASE_USE = "DELETE FROM caller_uses WHERE caller_id = $1"
 _DELETE_REVOKED = "DELETE FROM caller_keys WHERE entry IS NULL AND changed_at < $1"
 _DELETE_USES = "DELETE FROM caller_uses WHERE used_at < $1"
 
@@ -114,6 +115,11 @@ class CallerKeyStore(Storing):
     async def read_uses(self, db: Connection, caller_ids: Collection[str]) -> Mapping[str, float]:
         """Return when callers were last seen, in seconds since 1970, of those that were."""
         return {row[0]: row[1] for row in await db.fetch_rows(_READ_USES, db.array(caller_ids))}
+
+    @transaction()
+    async def erase_caller(self, db: Connection, caller_id: str) -> None:
+        """Delete when a caller was last seen. Its key stays."""
+        await db.write(_ERASE_USE, caller_id)
 
     @transaction()
     async def delete_old(self, db: Connection) -> None:

@@ -45,9 +45,12 @@ _START_ERASING = f"""
 INSERT INTO caller_states ({_COLUMNS}) VALUES ($1, $2, FALSE, TRUE, $3, $3, $4)
 ON CONFLICT (caller_id) DO UPDATE SET change_number = excluded.change_number, is_erasing = TRUE,
     erased_at = excluded.erased_at, changed_at = excluded.changed_at, changed_by = excluded.changed_by"""  # noqa: S608
-_FINISH_ERASING = """
-UPDATE caller_states SET change_number = $2, is_erasing = FALSE WHERE caller_id = $1 AND is_erasing AND NOT EXISTS (
+_FIND_ERASED = """
+SELECT change_number FROM caller_states WHERE caller_id = $1 AND is_erasing AND NOT EXISTS (
     SELECT 1 FROM caller_state_readers WHERE number < caller_states.change_number AND is_alive(gateway_id))"""
+_FINISH_ERASING = """
+UPDATE caller_states SET change_number = $3, is_erasing = FALSE
+WHERE caller_id = $1 AND change_number = $2 AND is_erasing"""
 _CONFIRM = """
 INSERT INTO caller_state_readers (gateway_id, number) VALUES ($1, $2)
 ON CONFLICT (gateway_id) DO UPDATE SET number = excluded.number WHERE caller_state_readers.number < excluded.number"""
@@ -89,8 +92,10 @@ class CallerStateStore(Storing):
     @transaction()
     async def finish_erasing(self, db: Connection, caller_id: str) -> None:
         """End the erasure of a caller, if every gateway that is alive has erased what it had. Idempotent."""
-        await db.write(NEXT_NUMBER)
-        await db.write(_FINISH_ERASING, caller_id, await read_number(db))
+        found = await db.fetch_row(_FIND_ERASED, caller_id)
+        if found is not None:
+            await db.write(NEXT_NUMBER)
+            await db.write(_FINISH_ERASING, caller_id, found[0], await read_number(db))
 
     @statement()
     async def confirm(self, db: Connection, number: int) -> None:

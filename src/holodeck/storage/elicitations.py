@@ -40,6 +40,7 @@ ORDER BY created_at, id"""  # noqa: S608 - no values, as below
 _ANSWER = f"UPDATE elicitations SET answer = $5 WHERE {_IS_OF} AND id = $4 AND answer IS NULL"  # noqa: S608
 _READ_ANSWER = "SELECT answer FROM elicitations WHERE id = $1"
 _DELETE = "DELETE FROM elicitations WHERE id = $1"
+_ERASE = "DELETE FROM elicitations WHERE caller_id = $1"
 DELETE_EXPIRED_ELICITATIONS = "DELETE FROM elicitations WHERE expires_at < $1"
 
 
@@ -79,6 +80,11 @@ class ElicitationStore(Storing):
         """Return the answer to a question of this gateway. None: there is none so far."""
         row = await db.fetch_row(_READ_ANSWER, elicitation_id)
         return None if row is None else decode_optional(row[0], elicitation_id)
+
+    @statement()
+    async def erase_caller(self, db: Connection, caller_id: str) -> None:
+        """Delete the questions of the responses of a caller."""
+        await db.write(_ERASE, caller_id)
 
     @statement()
     async def delete_elicitation(self, db: Connection, elicitation_id: str) -> None:

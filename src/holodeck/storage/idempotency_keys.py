@@ -34,6 +34,7 @@ ON CONFLICT (caller_id, key) DO UPDATE SET
     digest = excluded.digest, response_id = excluded.response_id, created_at = excluded.created_at
 WHERE idempotency_keys.created_at <= $6 OR NOT {_HAS_RESPONSE}"""  # noqa: S608
 _RELEASE = "DELETE FROM idempotency_keys WHERE caller_id = $1 AND key = $2 AND response_id = $3"
+_ERASE = "DELETE FROM idempotency_keys WHERE caller_id = $1"
 DELETE_EXPIRED_KEYS = "DELETE FROM idempotency_keys WHERE created_at <= $1"
 
 
@@ -58,6 +59,11 @@ class IdempotencyKeyStore(Storing):
         times = (time.time(), oldest_key_time())
         await db.write(_CLAIM, key.caller_id, key.value, key.digest, key.response_id, *times)
         return await _find_key(db, key.caller_id, key.value) or key
+
+    @statement()
+    async def erase_caller(self, db: Connection, caller_id: str) -> None:
+        """Delete the keys of a caller."""
+        await db.write(_ERASE, caller_id)
 
     @statement()
     async def release_key(self, db: Connection, caller_id: str, value: str, response_id: str) -> None:

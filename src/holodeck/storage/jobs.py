@@ -143,6 +143,9 @@ class Storing:
         self.gateway_id = driver.gateway_id
         """The number of this gateway process. An unfinished response that it saves is assigned to it."""
 
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete what these tables have of a caller. Idempotent. A class whose tables name callers has its own."""
+
 
 _Written = Callable[Concatenate[S, Connection, P], Coroutine[Any, Any, T]]
 _Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]

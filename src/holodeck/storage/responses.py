@@ -199,6 +199,7 @@ _READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE gateway_id = $1 AND can
 _ASSIGN_GATEWAY = f"UPDATE responses SET gateway_id = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
 _FIND_UNFINISHED = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608
 _FIND_UNFINISHED_BEFORE = f"SELECT id, caller_id FROM responses WHERE created_at < $1 AND {IS_UNFINISHED}"  # noqa: S608
+_FIND_UNFINISHED_OF = f"SELECT id FROM responses WHERE caller_id = $1 AND {IS_UNFINISHED}"  # noqa: S608
 _FIND_ASSIGNED = f"SELECT id, caller_id FROM responses WHERE gateway_id = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
 _COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE caller_id = $1 AND {IS_COUNTED} AND {IS_UNFINISHED}"  # noqa: S608
 # Materialized, so that each gateway is looked for once, however many responses it has.
@@ -248,6 +249,11 @@ class UnfinishedResponses(Storing):
     async def find_unfinished_before(self, db: Connection, created_before: float) -> dict[str, str]:
         """Return the ids of unfinished responses from before a time, on any gateway, each with the id of its caller."""
         return dict(await db.fetch_rows(_FIND_UNFINISHED_BEFORE, created_before))
+
+    @read()
+    async def find_unfinished_of(self, db: Connection, caller_id: str) -> list[str]:
+        """Return the ids of the unfinished responses of a caller, on any gateway."""
+        return [row[0] for row in await db.fetch_rows(_FIND_UNFINISHED_OF, caller_id)]
 
     @read()
     async def find_assigned(self, db: Connection) -> dict[str, str]:

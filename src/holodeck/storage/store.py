@@ -28,6 +28,7 @@ from holodeck.storage.jobs import (
     INLINE_BYTES,
     Connection,
     Driver,
+    Storing,
     decode_value,
     read,
     statement,
@@ -127,6 +128,17 @@ _DELETE_OLD = (
     DELETE_OLD_RUNS,
 )
 """Each statement deletes one batch of what was created before $1, and is repeated until it deletes nothing."""
+_ERASE = tuple(
+    f"DELETE FROM {table} WHERE ({keys}) IN (SELECT {keys} FROM {table} WHERE caller_id = $1 LIMIT {DELETE_BATCH})"  # noqa: S608 - names of our own
+    for table, keys in (
+        ("runs", "caller_id, created_at, id"),
+        ("responses", "id"),
+        ("conversations", "id"),
+        ("pending_calls", "caller_id, id"),
+        ("paused_responses", "caller_id, call_id, response_id"),
+    )
+)
+"""Each statement deletes one batch of what caller $1 has, and is repeated until it deletes nothing."""
 _READ_AUDIT_END = "SELECT seq, hash FROM audit_ends WHERE file = $1"
 _STORE_AUDIT_END = """
 INSERT INTO audit_ends (file, seq, hash) VALUES ($1, $2, $3)
@@ -353,6 +365,16 @@ class ResponseStore(UnfinishedResponses, Conversations, PendingCalls):
         await self.person_sessions.delete_used_values()
         await self.mcp_sessions.delete_old()
         return total
+
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete everything of a caller, in batches; its usage is counted without its name. Idempotent."""
+        for sql in _ERASE:
+            while await self._delete(sql, caller_id):
+                pass
+        await self._delete(DELETE_ORPHAN_CHUNKS)
+        for part in vars(self).values():
+            if isinstance(part, Storing):
+                await part.erase_caller(caller_id)
 
     @statement()
     async def _delete(self, db: Connection, sql: str, *values: object) -> int:

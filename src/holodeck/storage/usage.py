@@ -160,6 +160,14 @@ WHERE usage_batches.number < excluded.number"""
 """Changes no row if the batch, or a later one, is stored already."""
 _READ_SPENDING = """
 SELECT COALESCE(SUM(amount), 0) FROM spending WHERE caller_id = $1 AND start >= $2 AND (source <> $3 OR start < $4)"""
+ERASED_CALLER = "erased"
+"""The caller of the usage of those that were erased."""
+_UNNAME = f"""
+INSERT INTO usage_counts ({", ".join(_COLUMNS)})
+SELECT {", ".join(f"'{ERASED_CALLER}'" if name == "caller_id" else name for name in _COLUMNS)} FROM usage_counts
+WHERE caller_id = $1 ON CONFLICT ({", ".join(_KEY)}) DO UPDATE SET
+    {", ".join(f"{name} = usage_counts.{name} + excluded.{name}" for name in _COUNTS)}"""  # noqa: S608
+_ERASE = ("DELETE FROM usage_counts WHERE caller_id = $1", "DELETE FROM spending WHERE caller_id = $1")
 _DELETE_USAGE = "DELETE FROM usage_counts WHERE period = $1 AND start < $2"
 _DELETE_SPENDING = "DELETE FROM spending WHERE start < $1"
 _DELETE_BATCHES = "DELETE FROM usage_batches WHERE stored_at < $1"
@@ -191,6 +199,17 @@ class UsageStore(Storing):
         """Return what a caller has spent since an hour began; of what `source` has counted, only before `before`."""
         row = await db.fetch_row(_READ_SPENDING, caller_id, start, source, before)
         return 0.0 if row is None else float(row[0])
+
+    async def erase_caller(self, caller_id: str) -> None:
+        """Count the usage of a caller without its name, and delete what it has spent."""
+
+        async def erase(db: Connection) -> None:
+            await db.write(_UNNAME, caller_id)
+            for sql in _ERASE:
+                await db.write(sql, caller_id)
+
+        # One at a time: two gateways would add the same rows, or wait for each other's.
+        await self._driver.write(erase, exclusive_to=ERASED_CALLER)
 
     async def delete_older_than(self, before: Mapping[int, float]) -> None:
         """Delete the rows of each period that begin before a time; spending as the rows of days."""

@@ -40,8 +40,8 @@ class CallerStates:
         states = {state.caller_id: state for state in await self._store.read_states()}
         is_first, self._number = self._number is None, number
         if is_first:
-            # Nothing of any caller is in memory yet.
-            await self._store.confirm(number)
+            # Nothing of any caller is in memory yet. What is to be erased, this gateway erases, too.
+            await self._store.confirm(0 if any(state.is_erasing for state in states.values()) else number)
         if states == self._states:
             return
         self._states = states

@@ -299,6 +299,10 @@ class Callers:
         used, self._used = self._used, {}
         return used
 
+    def forget_use(self, caller_id: str) -> None:
+        """Forget that a caller was authenticated."""
+        self._used.pop(caller_id, None)
+
     @property
     def providers(self) -> Sequence[CallerProvider]:
         return self._providers

@@ -48,6 +48,10 @@ class OpenSocket(OpenRequest):
 class OpenRequests(set[OpenRequest]):
     """Registry of the requests and WebSockets that have not ended."""
 
+    def has_caller(self, caller_id: str) -> bool:
+        """Return whether a request or WebSocket of a caller has not ended."""
+        return any(each.caller_id == caller_id for each in self)
+
     def cancel_callers(self, revoked: RevokedCallers) -> list[asyncio.Task[None]]:
         """Cancel all requests of these callers, and return their tasks, which end soon."""
         requests = [each for each in self if each.caller_id in revoked and not each.is_revoked]

@@ -139,6 +139,9 @@ class ToolHistoryCache:
         self._entries.refresh(key)
         return decode_items(encoded)
 
+    def forget_caller(self, caller_id: str) -> None:
+        self._entries.delete_where(lambda key: key[0] == caller_id)
+
     def _count_deleted(self, key: _HistoryKey, _encoded: bytes) -> None:
         self._entry_counts[key[:2]] -= 1
         if not self._entry_counts[key[:2]]:
@@ -228,6 +231,9 @@ class ReasoningCache:
     def restore(self, caller_id: str, items: Iterable[Item]) -> list[Item]:
         """Return the items, with the remembered reasoning for each that has only its id. The others stay."""
         return [self._find(caller_id, item) if isinstance(item, Reasoning) and item.id else item for item in items]
+
+    def forget_caller(self, caller_id: str) -> None:
+        self._entries.delete_where(lambda key: key[0] == caller_id)
 
     def _find(self, caller_id: str, item: Reasoning) -> Item:
         key = (caller_id, item.id)
@@ -329,3 +335,6 @@ class PendingCallCache:
 
     def find(self, caller_id: str, response_id: str) -> PendingCalls | None:
         return self._entries.get((caller_id, response_id))
+
+    def forget_caller(self, caller_id: str) -> None:
+        self._entries.delete_where(lambda key: key[0] == caller_id)

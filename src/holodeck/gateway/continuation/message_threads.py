@@ -66,6 +66,9 @@ class MessageThreads:
             self._threads.delete((caller_id, previous_id))
         self._threads.set((caller_id, message["id"]), held, len(held))
 
+    def forget_caller(self, caller_id: str) -> None:
+        self._threads.delete_where(lambda key: key[0] == caller_id)
+
 
 def _without_marks(value: Any) -> Any:
     """Return messages without the `cache_control` of their blocks.

@@ -162,6 +162,11 @@ class ContinuationResolver:
         self.pending_call_cache = PendingCallCache()
         self.tool_history = ToolHistoryCache()
 
+    def forget_caller(self, caller_id: str) -> None:
+        """Delete what is in memory of a caller."""
+        self.pending_call_cache.forget_caller(caller_id)
+        self.tool_history.forget_caller(caller_id)
+
     async def resolve(
         self, request: ResponseRequest, caller: Caller, socket_history: SocketHistory | None = None
     ) -> Continuation:

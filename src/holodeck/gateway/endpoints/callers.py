@@ -1,12 +1,14 @@
 """`/v1/callers`: callers as operators see them, whether they have a key of the file or of the store, or a token.
 
 A caller that is paused is refused at every gateway of the storage within a second, and what runs for it is cancelled;
-at the gateway that is asked, when it replies.
+at the gateway that is asked, when it replies. Erasing a caller takes until every gateway has deleted what it had.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,14 +19,18 @@ from holodeck.gateway.auth.callers import is_storable, resolve_caller_id
 from holodeck.gateway.endpoints.runs import FindKey
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.parameters import TextParameter, build_limit
-from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply
 from holodeck.gateway.http.request import Request
 from holodeck.lib import log
+from holodeck.storage.caller_export import export_caller
 from holodeck.storage.store import ResponseStore
 
 _caller_route = partial(
     route, tag="Keys", roles=("operator",), is_unscoped=True, is_counted=False, may_have_slashes=True
 )
+# Seconds that a request waits for its caller to be erased at all gateways.
+ERASE_SECONDS = 30.0
+_LINES = "application/x-ndjson"
 _LIMIT = build_limit("Callers")
 _AFTER = TextParameter(name="after", about="The id of the last caller of the page before.")
 _TEXT = TextParameter(name="text", about="Only callers whose ids have this in them, in any case.")
@@ -103,6 +109,25 @@ class CallerEndpoints:
 
     @_caller_route(
         "GET",
+        "/v1/callers/{id}/export",
+        id="exportCaller",
+        summary="Export what is stored of a caller",
+        description=(
+            "Lines of JSON, each with its `object`: `caller`, then each `conversation` with its `conversation.item`s, "
+            "each `run` with its response, input and trace, newest first, and `usage` by day. An empty line means "
+            "nothing. The connection is cut where something cannot be read." + _ID
+        ),
+        reply={"type": "string"},
+        media_type=_LINES,
+        example='{"object":"caller","id":"key:alice#qkzvhtwbarme","exported_at":1781000000}\n',
+        errors=("lookup", "storage"),
+    )
+    async def export(self, request: Request) -> StreamedReply:
+        lines = export_caller(self._store, self._read_id(request))
+        return StreamedReply(chunks=lines, content_type=_LINES, keepalive=b"\n")
+
+    @_caller_route(
+        "GET",
         "/v1/callers/{id}",
         id="getCaller",
         summary="Get a caller",
@@ -115,6 +140,33 @@ class CallerEndpoints:
     async def get(self, request: Request) -> Reply:
         [resource] = await self._build_resources([self._read_id(request)])
         return json_reply(resource)
+
+    @_caller_route(
+        "DELETE",
+        "/v1/callers/{id}",
+        id="eraseCaller",
+        summary="Erase what is stored of a caller",
+        description=(
+            "What runs for the caller is cancelled, and its responses, conversations, runs, traces, sessions, logins "
+            "and everything else that it has stored is deleted, at every gateway of the storage. Its usage is counted "
+            "as that of the caller `erased`. Until that is done its requests are refused. Its keys stay, and work as "
+            f"before afterwards. A reply with `erasing` comes after {ERASE_SECONDS:g} seconds: the gateways go on with "
+            "it. Entries of the audit log stay." + _ID
+        ),
+        reply="Caller",
+        example={**examples.CALLER, "erased_at": 1781000000, "changed_at": 1781000000, "last_used_at": None},
+        errors=("keys", "lookup", "storage"),
+    )
+    async def erase(self, request: Request) -> Reply:
+        caller_id = self._read_other_id(request, "erase it")
+        await self._store.caller_states.start_erasing(caller_id, request.caller.id)
+        await self._refresh()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ERASE_SECONDS):
+                while (state := self._states.find(caller_id)) is not None and state.is_erasing:
+                    await self._states.wait_changed()
+        [resource] = await self._build_resources([caller_id])
+        return json_reply(resource, owner=caller_id)
 
     async def _set_paused(self, request: Request, *, is_paused: bool) -> Reply:
         caller_id = self._read_other_id(request, "pause it")

@@ -35,6 +35,11 @@ class Messages(UnstoredEndpoint):
         self._reasoning = ReasoningCache()
         self._threads = MessageThreads()
 
+    def forget_caller(self, caller_id: str) -> None:
+        """Delete what is in memory of a caller."""
+        self._reasoning.forget_caller(caller_id)
+        self._threads.forget_caller(caller_id)
+
     @route(
         "POST",
         "/v1/messages",

@@ -43,8 +43,8 @@ class ActiveRuns:
         self._caller_limits = caller_limits
         self._live: dict[str, LiveRun[Any]] = {}
         self._background = TaskSet()
-        self._background_ids: set[str] = set()
-        """The runs that are background responses."""
+        self._background_ids: dict[str, str] = {}
+        """The runs that are background responses, until they are stored, each with the id of its caller."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -81,6 +81,12 @@ class ActiveRuns:
         """Return whether a run is here, or waits here to be stored."""
         return run_id in self._live or run_id in self._background_ids
 
+    def has_caller(self, caller_id: str) -> bool:
+        """Return whether a run of a caller is here, or waits here to be stored."""
+        return caller_id in self._background_ids.values() or any(
+            live.caller_id == caller_id for live in self._live.values()
+        )
+
     def cancel(self, run_id: str) -> None:
         """Cancel a run. Does nothing if it is not here."""
         if run_id in self._live:
@@ -88,7 +94,7 @@ class ActiveRuns:
 
     def cancel_background(self, revoked: RevokedCallers) -> None:
         """Cancel the background responses of these callers. Other runs end with their requests."""
-        for run_id in self._background_ids & self._live.keys():
+        for run_id in self._background_ids.keys() & self._live.keys():
             if self._live[run_id].caller_id in revoked:
                 self._live[run_id].cancel()
 
@@ -150,7 +156,7 @@ class ActiveRuns:
         """Start a run as a task of this gateway, which outlives the request."""
         log.add_fields(response=live.id)
         self._live[live.id] = live
-        self._background_ids.add(live.id)
+        self._background_ids[live.id] = live.caller_id
         self._caller_limits.acquire(live.caller_id)
         task = self._background.start(self.run_until_stored(live), name=f"background {live.id}")
         task.add_done_callback(lambda _: self._caller_limits.release(live.caller_id))
@@ -160,7 +166,7 @@ class ActiveRuns:
 
         Closes the run.
         """
-        self._background_ids.add(live.id)
+        self._background_ids[live.id] = live.caller_id
         try:
             async with live:
                 with log.scope(**live.log_context | {"response": live.id}):
@@ -170,7 +176,7 @@ class ActiveRuns:
                     await asyncio.sleep(STORE_RETRY_PAUSE)
                     await live.retry_store()
         finally:
-            self._background_ids.discard(live.id)
+            self._background_ids.pop(live.id, None)
 
     async def close(self) -> None:
         """Cancel all runs, and all retries to store one. Waits as long as storage takes, which has its own timeouts."""

@@ -216,7 +216,7 @@ class Background:
         await live.reserve(has_calls=True)
         self._submitted_runs[live.id] = live
         try:
-            is_here = await engine.submit(live.id, rebuild_input, queue_position=queue_position)
+            is_here = await engine.submit(live.id, rebuild_input, queue_position=queue_position, owner=live.caller_id)
         except BaseException:
             self._submitted_runs.pop(live.id, None)
             raise
@@ -315,6 +315,12 @@ class Background:
                 await asyncio.sleep(STORAGE_RETRY)
             else:
                 return
+
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete the work of a caller, which has ended. Raises `StorageError`."""
+        await self._open_engine_if_needed()
+        if self._engine is not None:
+            await self._engine.delete_owned(caller_id)
 
     async def cancel(self, response_id: str, caller_id: str) -> None:
         """Cancel a response that is queued or running, here or at another gateway. Raises `StorageError`."""

@@ -172,6 +172,13 @@ class UsageMeter:
             self._stored_count = count
             self._forget_past_hours()
 
+    async def forget_caller(self, caller_id: str) -> None:
+        """Store what has been counted of a caller, and forget what it has spent. Raises `StorageError`."""
+        await self.flush()
+        async with self._spending_lock:
+            self._spent.pop(caller_id, None)
+            self._changed = {each for each in self._changed if each[0] != caller_id}
+
     async def run(self) -> None:
         """Store a batch every second. Runs until it is cancelled."""
         is_failing = False
