@@ -41,9 +41,7 @@ def test_the_database_and_the_seal_key_come_from_mounted_secrets() -> None:
 def test_the_forms_differ_only_where_they_must() -> None:
     for part in ("securityContext", "startupProbe", "livenessProbe", "readinessProbe", "ports", "envFrom", "image"):
         assert ONE.container[part] == MANY.container[part]
-    service = MANY.of_kind("Service")
-    assert service["spec"].pop("sessionAffinity") == "ClientIP", "an MCP client stays where its session is"
-    assert ONE.of_kind("Service") == service
+    assert ONE.of_kind("Service") == MANY.of_kind("Service"), "no client has to stay at one gateway"
     one, many = yaml.safe_load(ONE.gateway), yaml.safe_load(MANY.gateway)
     assert {key for key in one | many if one.get(key) != many.get(key)} <= {"limits", "storage", "seal_key_file"}
 
