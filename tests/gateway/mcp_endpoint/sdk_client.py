@@ -18,12 +18,13 @@ MODES: tuple[Mode, ...] = ("legacy", "auto")
 
 @asynccontextmanager
 async def connect(
-    gateway: RunningGateway, mode: Mode = "auto", *, key: str = ANY_KEY, path: str = "/mcp", **options: Any
+    gateway: RunningGateway | str, mode: Mode = "auto", *, key: str = ANY_KEY, path: str = "/mcp", **options: Any
 ) -> AsyncIterator[Client]:
-    """A client that has connected. `options`: its callbacks."""
+    """A client that has connected to a gateway, or to a URL. `options`: its callbacks."""
+    url = gateway if isinstance(gateway, str) else gateway.url
     headers = {"authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-        transport = streamable_http_client(f"{gateway.url}{path}", http_client=http)
+        transport = streamable_http_client(f"{url}{path}", http_client=http)
         async with Client(transport, mode=mode, read_timeout_seconds=60, **options) as client:
             yield client
 

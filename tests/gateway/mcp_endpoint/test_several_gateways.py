@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import signal
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +18,11 @@ import pytest
 from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process
 from gateway.mcp_endpoint.raw_client import RawClient, build_call, build_request, read_events
+from gateway.mcp_endpoint.request_balancer import run_balancer
+from gateway.mcp_endpoint.sdk_client import connect, text_of
 from gateway.running_gateway import gateway_config
+from installed_servers import PACKAGES
+from mcp import MCPDeprecationWarning, types
 
 from holodeck.testing import FaultyMCPServer
 
@@ -128,6 +135,7 @@ async def test_updates_of_a_resource_reach_a_stream_at_another_gateway(tmp_path:
             assert reply.status == 200
             assert (await second.send(build_request("resources/subscribe", {"uri": NOTES})))[0] == 200
             await group.server.received("resources/subscribe")
+            await group.server.listening()
             await group.server.put_resource(NOTES)
             _, message = await anext(read_events(reply))
             assert (message["method"], message["params"]["uri"]) == ("notifications/resources/updated", NOTES)
@@ -222,6 +230,55 @@ async def test_a_paused_call_of_a_modern_client_goes_on_at_another_gateway(
         done = await second.request_modern("tools/call", again, {"elicitation": {}})
         assert "Ada" in done["content"][0]["text"]
         assert len(group.server.calls("ask_elicitation")) == 1
+
+
+@pytest.mark.proves("D-38", "D-20")
+@async_test(SECONDS)
+async def test_the_official_client_for_python_has_one_session_behind_a_balancer(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def answer(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    async with (
+        run_group(tmp_path, storage, 3) as group,
+        run_balancer(tmp_path, [each.url for each in group.gateways]) as url,
+        connect(url, "legacy", key=KEYS[0], elicitation_callback=answer, message_handler=heard.put) as client,
+    ):
+        for number in range(6):
+            assert text_of(await client.call_tool("add", {"a": number, "b": 1})) == str(number + 1)
+        for _ in range(3):
+            assert "Ada" in text_of(await client.call_tool("ask_elicitation", {}))
+        with pytest.warns(MCPDeprecationWarning):
+            await client.subscribe_resource(NOTES)
+        await group.server.received("resources/subscribe")
+        await group.server.listening()
+        await group.server.put_resource(NOTES)
+        assert (await heard.get()).method == "notifications/resources/updated"
+
+
+@pytest.mark.proves("D-38", "D-20")
+@async_test(SECONDS)
+async def test_the_official_client_for_typescript_has_one_session_behind_a_balancer(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    (tmp_path / "node_modules").symlink_to(PACKAGES)
+    program = shutil.copy(Path(__file__).with_name("shared_session.mjs"), tmp_path)
+    async with (
+        run_group(tmp_path, storage, 3) as group,
+        run_balancer(tmp_path, [each.url for each in group.gateways]) as url,
+    ):
+        process = await asyncio.create_subprocess_exec("node", program, f"{url}/mcp", KEYS[0], NOTES, stdout=PIPE)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"subscribed\n"
+        await group.server.listening()
+        await group.server.put_resource(NOTES)
+        answers = orjson.loads(await process.stdout.read())
+        assert await process.wait() == 0
+    assert "Ada" in answers.pop("answer")
+    assert answers == {"tools": True, "sums": ["3", "7"], "slow": "done", "updated": NOTES, "after": [404, 404, 404]}
 
 
 async def _read_question(reply: aiohttp.ClientResponse) -> dict[str, Any]:
