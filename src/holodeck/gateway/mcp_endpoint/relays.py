@@ -308,20 +308,25 @@ class Relays:
 
         with log.scope(request=request.id, caller=request.caller_id):
             try:
-                with RequestReservation(self._budget) as reservation:
-                    await self._answer_with(request, reservation, send)
+                # Of its body, and of what is parsed of it.
+                with RequestReservation(self._budget) as held, RequestReservation(self._budget) as parsed:
+                    await self._answer_with(request, held, parsed, send)
             except StorageError as error:
                 # Its sender finds out when this gateway is gone, or its client gives up.
                 log.warning("gateway.storage_failed", error=error)
 
     async def _answer_with(
-        self, request: RelayedRequest, reservation: RequestReservation, send: Callable[[bytes], Awaitable[None]]
+        self,
+        request: RelayedRequest,
+        held: RequestReservation,
+        parsed: RequestReservation,
+        send: Callable[[bytes], Awaitable[None]],
     ) -> None:
         try:
-            reservation.acquire(len(request.body))
+            held.acquire(len(request.body))
             if request.body:
-                reservation.acquire_parsed(request.body)
-            reply = await self._answer(request, reservation)
+                parsed.acquire_parsed(request.body)
+            reply = await self._answer(request, parsed)
         # The boundary: every error becomes a reply, as the application has it for a request of its own.
         except Exception as error:
             reply = mcp_error_reply(reply_for(error, request.id), "")
