@@ -201,12 +201,10 @@ def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
                 current[item.opaque[REASONING_KEY]] = item.text
     if current:
         messages.append(current)
-    return [_join_texts(message) for message in messages]
-
-
-def _join_texts(message: dict[str, Any]) -> dict[str, Any]:
-    texts = message.pop("content", None)
-    return {"role": "assistant", "content": None if texts is None else "".join(texts), **message}
+    return [
+        {"role": "assistant", "content": "".join(message.pop("content")) if "content" in message else None, **message}
+        for message in messages
+    ]
 
 
 def _encode_call(call: FunctionCall) -> dict[str, Any]:
