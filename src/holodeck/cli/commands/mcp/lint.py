@@ -1,4 +1,4 @@
-"""`holodeck mcp lint`: looks for poison in what servers say about their tools, and in their entries in the file."""
+"""`holodeck mcp lint`: looks for prompt injection in the tools of servers, and in their entries in the file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Exit codes: 0 no error was found, 1 a server failed, 2 wrong configuration or us
 @start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
-    """Look for poison in all servers, or in SERVER: hidden characters, instructions to the model, secrets.
+    """Look for prompt injection in all servers, or in SERVER: instructions to the model, hidden characters, secrets.
 
     A finding is an error if no honest server needs what was found, and otherwise a warning.
     """

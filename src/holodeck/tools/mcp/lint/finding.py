@@ -1,4 +1,4 @@
-"""`Finding`: something in a tool or in the entry of a server that may be poison."""
+"""`Finding`: something in a tool or in the entry of a server that may be prompt injection."""
 
 from __future__ import annotations
 
