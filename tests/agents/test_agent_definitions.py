@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pydantic
 import pytest
@@ -380,6 +380,10 @@ async def test_messages_of_openai_programs_are_accepted_as_history_and_as_questi
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text is missing: give a text"),
         ([{"role": "tool", "content": "found"}], "tool_call_id is missing"),
         ([{"role": "assistant", "tool_calls": [{"id": "call_1"}]}], "is no call of a function"),
+        ([Message(role="user", content=cast("Any", "Hi"))], r"\[0\].content is a str: give parts"),
+        ([Message(role="user", content=cast("Any", ["Hi"]))], r"\[0\].content\[0\] is a str: give parts"),
+        ([Message(role=cast("Any", "person"), content=())], "role is 'person'. Roles: 'system'"),
+        ([FunctionCall(call_id="1", name="f", arguments=cast("Any", {}))], r"\[0\].arguments is a dict: give a text"),
     ],
 )
 @async_test

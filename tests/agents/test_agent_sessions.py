@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from async_tests import async_test
@@ -253,11 +254,13 @@ def test_the_store_is_in_the_state_folder_of_the_user(tmp_path: Path, monkeypatc
     assert Session().path is None
 
 
-def test_a_session_and_a_history_together_are_refused() -> None:
+def test_a_session_and_a_history_together_and_a_name_without_its_session_are_refused() -> None:
     with pytest.raises(ConfigError, match="'session' or a 'history'"):
         Agent(ScriptedModel()).run_sync("Hi", session=Session(), history=[Message(role="user", content=())])
     with pytest.raises(ConfigError, match="printable"):
         Session.open("a\nb")
+    with pytest.raises(ConfigError, match=r"'session' is a str: give a Session, as in Session.open\('name'\)"):
+        Agent(ScriptedModel()).run_sync("Hi", session=cast("Any", "name"))
 
 
 def test_a_damaged_store_is_an_error_that_says_what_to_do(store: Path) -> None:

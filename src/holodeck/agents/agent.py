@@ -278,10 +278,13 @@ class Agent(Generic[DepsT, OutputT]):
         self, question: str | Sequence[GivenItem], options: RunOptions[DepsT], *, is_streamed: bool
     ) -> AsyncGenerator[Event[OutputT], None]:
         from holodeck.agents.durable import RunQuestion
+        from holodeck.agents.sessions import require_session
 
         self._check_options(options)
         asked = read_question(question)
         session, history = options.get("session"), options.get("history", ())
+        if session is not None:
+            require_session(session)
         if session is not None and history:
             raise ConfigError("A run has a 'session' or a 'history', not both: a session is the history of its runs.")
         if not asked and not history and session is None:

@@ -27,6 +27,7 @@ GivenItem = Item | Mapping[str, Any]
 """An item of a conversation, or a dictionary such as `{"role": "user", "content": "Hello"}`."""
 
 _HINT = "Did you mean history=result.history, of the run before?"
+_GIVE_PARTS = "give parts, as in content=(TextContent(text='...'),), or a dictionary of role and content."
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _IMAGE_PARTS = frozenset({"image_url", "input_image"})
 
@@ -50,6 +51,7 @@ def read_items(name: str, items: Sequence[GivenItem]) -> tuple[Item, ...]:
 
 def _read_item(place: str, given: object) -> Iterator[Item]:
     if isinstance(given, Item):
+        _check_item(place, given)
         yield given
         return
     if not isinstance(given, Mapping) or "role" not in given:
@@ -73,6 +75,21 @@ def _read_item(place: str, given: object) -> Iterator[Item]:
         yield Message(role=role, content=_read_content(place, content), name=given.get("name") or "")
     for number, call in enumerate(calls):
         yield _read_call(f"{place}.tool_calls[{number}]", call)
+
+
+def _check_item(place: str, item: Item) -> None:
+    """Refuse an item with a value of another type than its own: providers would fail on it, each in its way."""
+    if isinstance(item, Message) and item.role not in get_args(Role):
+        raise ConfigError(f"{place}.role is {item.role!r}. Roles: {', '.join(map(repr, get_args(Role)))}.")
+    if isinstance(item, Message | FunctionCallOutput):
+        content = cast("object", item.content)
+        if not isinstance(content, tuple | list):
+            raise ConfigError(f"{place}.content is {_describe(content)}: {_GIVE_PARTS}")
+        for number, part in enumerate(content):
+            if not isinstance(part, Part):
+                raise ConfigError(f"{place}.content[{number}] is {_describe(part)}: {_GIVE_PARTS}")
+    if isinstance(item, FunctionCall):
+        _require_text(f"{place}.arguments", item.arguments)
 
 
 def _read_content(place: str, content: object) -> tuple[Part, ...]:

@@ -346,6 +346,12 @@ async def use_session(session: Session) -> AsyncIterator[OpenSession]:
             yield OpenSession(session, await asyncio.to_thread(session._store.read, session.id))
 
 
+def require_session(value: object) -> None:
+    """Raise `ConfigError` for what is no session: a name alone opens none."""
+    if not isinstance(value, Session):
+        raise ConfigError(f"'session' is a {type(value).__name__}: give a Session, as in Session.open('name').")
+
+
 async def stream_in_session(
     session: Session,
     question: Sequence[Item],
