@@ -12,6 +12,7 @@ NAMES = (
     "gateway",
     "overload",
     "revisions",
+    "stand_ins",
     "turns",
     "startup",
     "footprint",

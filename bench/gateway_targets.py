@@ -100,10 +100,11 @@ def run_holodeck(
     *,
     environ: Mapping[str, str] | None = None,
     storage: str | None = None,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Target]:
     """`holodeck serve`, as an operator runs it: a key, SQLite, MCP servers, and limits that fit the load.
 
-    `storage`: the URL of another database.
+    `storage`: the URL of another database. `more`: models beside those of all measurements, by name.
     """
 
     def model_entry(name: str) -> dict[str, Any]:
@@ -114,7 +115,10 @@ def run_holodeck(
     server = {"type": "mcp", "name": "bench", "description": "the tools", "transport": "http", "url": mcp}
     config = {
         "listen": {"port": port},
-        "models": [model_entry(name) for name in MODELS],
+        "models": [
+            *(model_entry(name) for name in MODELS),
+            *({"name": name, "model": llm} for name, llm in (more or {}).items()),
+        ],
         "mcp_servers": [server] if mcp else [],
         "keys": [{"name": "bench", "hash": hash_key(KEY)}],
         "limits": {"in_flight": AT_ONCE, "key": {"in_flight": AT_ONCE}, "drain_seconds": 1},

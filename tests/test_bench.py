@@ -78,3 +78,11 @@ def test_revocations_are_measured_at_several_gateways_and_lists_with_many_keys()
     revocations, lists = (line.split() for line in (done.stdout.splitlines()[2], done.stdout.splitlines()[-2]))
     assert (revocations[0], revocations[-1]) == ("2", "0"), "none is accepted later than it is promised"
     assert lists[0] == "60"
+
+
+@pytest.mark.long
+def test_stand_ins_and_deployments_that_are_not_used_are_measured_beside_one_model() -> None:
+    done = _bench("stand_ins", "--rounds=2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.strip().rsplit(maxsplit=5)[0] for line in done.stdout.strip().splitlines()[2:]]
+    assert rows == ["one model", "one model, again", "with a stand-in", "from two deployments"]

@@ -69,32 +69,20 @@ class DeploymentMember(Member):
         self.weight = settings.weight
         self._requests = MinuteLimit(settings.requests_per_minute)
         self._tokens = MinuteLimit(settings.tokens_per_minute)
-        self._has_limits = settings.requests_per_minute is not None or settings.tokens_per_minute is not None
+        self.has_limits = settings.requests_per_minute is not None or settings.tokens_per_minute is not None
         # Tokens of the latest answer: a turn is expected to take as many.
         self._expected_tokens = 0.0
         self._open_turns: dict[int, list[float]] = {}
 
-    @property
-    def load(self) -> float:
-        return (self.in_flight + 1) / self.weight
-
     def find_wait(self, now: float) -> float:
         """Return the seconds until its limits have room for a request."""
-        if not self._has_limits:
-            return 0.0
         return max(self._requests.find_wait(1, now), self._tokens.find_wait(self._expected_tokens, now))
 
     def begin(self, request: ModelRequest, now: float) -> None:
-        super().begin(request, now)
-        if not self._has_limits:
-            return
         self._requests.use(1, now)
         self._open_turns[id(request)] = self._tokens.use(self._expected_tokens, now)
 
     def end(self, request: ModelRequest, usage: Usage | None) -> None:
-        super().end(request, usage)
-        if not self._has_limits:
-            return
         entry = self._open_turns.pop(id(request), None)
         if usage is not None:
             self._expected_tokens = float(usage.total_tokens)
@@ -117,7 +105,7 @@ class Deployments(Fallback):
         """
         now = self._clock()
         known = self._threads.get(request.run_id) or self._threads.get(_thread_of(request))
-        roomy = [member for member in self._deployments if not member.find_wait(now)]
+        roomy = [member for member in self._deployments if not member.has_limits or not member.find_wait(now)]
         if not roomy:
             wait = min(member.find_wait(now) for member in self._deployments)
             raise ModelError(
@@ -128,11 +116,10 @@ class Deployments(Fallback):
             )
         awake = [member for member in roomy if member.rests_until <= now]
         awake = awake or [min(roomy, key=lambda member: member.rests_until)]
-        awake.sort(key=lambda member: (member is not known, member.load))
+        awake.sort(key=lambda member: (member is not known, (member.in_flight + 1) / member.weight))
         return [(member, request) for member in awake]
 
-    def _record_output(self, member: Member, request: ModelRequest) -> None:
-        super()._record_output(member, request)
+    def _record_answering(self, member: Member, request: ModelRequest) -> None:
         if not isinstance(member, DeploymentMember):
             return
         for thread in (request.run_id, _thread_of(request)):

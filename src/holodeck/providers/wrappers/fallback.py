@@ -63,7 +63,9 @@ class Member:
         self.label = label
         self.rests_until = 0.0
         self.in_flight = 0
-        self._failed_runs: set[str] = set()
+        self.has_limits = False
+        self.failed_runs: set[str] = set()
+        """Those that got an error status since its latest output."""
 
     def build_request(self, request: ModelRequest) -> ModelRequest | None:
         """Return the request with the options of the model's file. None: it has an option that the model lacks."""
@@ -73,25 +75,19 @@ class Member:
         return self.llm.complete_request(request)
 
     def begin(self, request: ModelRequest, now: float) -> None:
-        """Count a request that is sent to it. `end` is called with the same one."""
-        self.in_flight += 1
+        """Count a request that is sent to one with limits. `end` is called with the same one."""
 
     def end(self, request: ModelRequest, usage: Usage | None) -> None:
-        """Count the end of a request. `usage`: None if it has no answer."""
-        self.in_flight -= 1
-
-    def record_output(self) -> None:
-        self.rests_until = 0.0
-        self._failed_runs.clear()
+        """Count the end of a request to one with limits. `usage`: None if it has no answer."""
 
     def record_failure(self, error: ModelError, request: ModelRequest, now: float) -> None:
         """Let it rest, unless only one run has got an error status."""
         has_status = error.status is not None and error.status != HTTPStatus.TOO_MANY_REQUESTS
         if has_status and error.retry_after is None:
-            self._failed_runs.add(request.run_id)
-            if len(self._failed_runs) < FAILED_RUNS_BEFORE_REST:
+            self.failed_runs.add(request.run_id)
+            if len(self.failed_runs) < FAILED_RUNS_BEFORE_REST:
                 return
-        self._failed_runs.clear()
+        self.failed_runs.clear()
         seconds = COOL_DOWN_SECONDS if error.retry_after is None else error.retry_after
         self.rests_until = now + min(seconds, MAX_COOL_DOWN_SECONDS)
 
@@ -130,13 +126,17 @@ class Fallback(BatchingModel):
             errors: list[ModelError] = []
             for member, sent in self._order(request):
                 has_output, usage = False, None
-                member.begin(request, self._clock())
+                member.in_flight += 1
+                if member.has_limits:
+                    member.begin(request, self._clock())
                 batches = stream_in_batches(member.model, sent)
                 try:
                     async for batch in batches:
                         if not has_output:
                             has_output = True
-                            self._record_output(member, request)
+                            member.rests_until = 0.0
+                            member.failed_runs.clear()
+                            self._record_answering(member, request)
                             if member.label:
                                 yield [StandInChosen(name=member.label)]
                         last = batch[-1]
@@ -154,18 +154,24 @@ class Fallback(BatchingModel):
                     log.warning("model.cannot_answer", model=member.label or self.name, reason=str(error))
                     errors.append(error)
                 finally:
-                    member.end(request, usage)
+                    member.in_flight -= 1
+                    if member.has_limits:
+                        member.end(request, usage)
                     await batches.aclose()
-            soonest = min(errors, key=lambda each: each.retry_after or 0.0)
-            pause = self._retry.find_pause(soonest, attempt)
-            # Models that were silent for long are not asked for as long again.
-            if pause is None or self._clock() - started_at > MODEL_MAX_PAUSE:
-                raise soonest
-            await self._retry.sleep(pause)
+            await self._wait_for_next_round(errors, attempt, started_at)
             attempt += 1
 
-    def _record_output(self, member: Member, request: ModelRequest) -> None:
-        member.record_output()
+    async def _wait_for_next_round(self, errors: Sequence[ModelError], attempt: int, started_at: float) -> None:
+        """Pause before all models are asked again. Raises the error that waits least if they are not."""
+        soonest = min(errors, key=lambda each: each.retry_after or 0.0)
+        pause = self._retry.find_pause(soonest, attempt)
+        # Models that were silent for long are not asked for as long again.
+        if pause is None or self._clock() - started_at > MODEL_MAX_PAUSE:
+            raise soonest
+        await self._retry.sleep(pause)
+
+    def _record_answering(self, member: Member, request: ModelRequest) -> None:
+        """Note which of the models answers a request."""
 
     def _order(self, request: ModelRequest) -> Iterable[tuple[Member, ModelRequest]]:
         """Yield the models to ask, in order, with the request for each: that of the run, or those that do not rest.
