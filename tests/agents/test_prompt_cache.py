@@ -173,8 +173,12 @@ def test_prompts_of_a_run_and_of_a_session_grow_at_their_end(dialect: DialectNam
     assert_grows(bodies)
 
 
+@pytest.mark.parametrize("how", ["chain", "conversation", "background"])
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
-def test_prompts_of_a_conversation_of_the_gateway_grow_at_their_end(tmp_path: Path, dialect: DialectName) -> None:
+def test_prompts_of_a_conversation_of_the_gateway_grow_at_their_end(
+    tmp_path: Path, dialect: DialectName, how: str
+) -> None:
+    """Responses after one another, of a stored conversation, and durable ones."""
     function = {"type": "function", "name": "look_up", "parameters": {"type": "object", "properties": {}}}
     thought = [think("Hm.", signature="s")] if dialect == "anthropic" else []
     model = ScriptedModel(
@@ -183,7 +187,10 @@ def test_prompts_of_a_conversation_of_the_gateway_grow_at_their_end(tmp_path: Pa
     asked = {"model": MODEL, "tools": [function], "instructions": "Be exact. " * 20}
 
     async def ask() -> list[dict[str, Any]]:
-        async with run_gateway(tmp_path, model, dialect=dialect) as gateway:
+        async with run_gateway(
+            tmp_path, model, dialect=dialect, background={"durable": how == "background"}
+        ) as gateway:
+            _, conversation = await gateway.send("POST", "/v1/conversations", {})
             previous: str | None = None
             for said in (
                 [{"role": "developer", "content": "Rhyme."}, {"role": "user", "content": "Where?"}],
@@ -191,9 +198,11 @@ def test_prompts_of_a_conversation_of_the_gateway_grow_at_their_end(tmp_path: Pa
                 [{"role": "developer", "content": "Do not rhyme."}, {"role": "user", "content": "And then?"}],
                 "And now?",
             ):
-                body = {**asked, "input": said, "previous_response_id": previous}
-                code, answer = await gateway.send("POST", "/v1/responses", body)
-                assert code == 200, answer
+                body = {**asked, "input": said, "stream": True, "background": how == "background"}
+                body |= {"conversation": conversation["id"]} if how == "conversation" else {}
+                body |= {} if how == "conversation" else {"previous_response_id": previous}
+                answer = (await gateway.stream("/v1/responses", body))[-1]["response"]
+                assert answer["status"] == "completed", answer
                 previous = answer["id"]
             return gateway.model_requests
 

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ class SurvivedResponse:
     executed: list[str] = field(default_factory=list)
     """The text of every call that reached a tool."""
     keys: list[str] = field(default_factory=list)
+    prompts: list[dict[str, Any]] = field(default_factory=list)
+    """What the model was sent, request by request."""
     model_tool_answers: list[str] = field(default_factory=list)
     """The answers of tools that the model was given last."""
 
@@ -124,6 +127,12 @@ class SurvivedResponse:
         assert self.events[len(self.events_before) :] == self.events_after
         assert self.events[-1]["response"] == self.response
         assert list_standing(self.events) == self.response["output"]
+
+    def check_prompts(self) -> None:
+        """Check that each prompt begins with the one before it, which the provider has in its cache."""
+        for before, after in pairwise(self.prompts):
+            assert after["tools"] == before["tools"]
+            assert after["messages"][: len(before["messages"])] == before["messages"]
 
     def check_once(self) -> None:
         """No item was announced or done twice, and every delta belongs to what its item became."""
@@ -186,10 +195,10 @@ async def run_crash_cases(
             calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
             survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
             survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in calls]
-            conversations = [one.json["messages"] for one in scripted.received]
-            survivor.model_tool_answers = tool_answers(
-                [messages for messages in conversations if _case_of(by_name, messages).name == name][-1]
-            )
+            survivor.prompts = [
+                one.json for one in scripted.received if _case_of(by_name, one.json["messages"]).name == name
+            ]
+            survivor.model_tool_answers = tool_answers(survivor.prompts[-1]["messages"])
     return found
 
 

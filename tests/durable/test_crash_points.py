@@ -101,3 +101,4 @@ async def test_a_run_survives_a_kill_at_every_boundary(
         assert second == f"{name} two", point
         survivor.check_stream()
         survivor.check_once()
+        survivor.check_prompts()
