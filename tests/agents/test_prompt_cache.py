@@ -18,7 +18,7 @@ from holodeck.models.items import Usage, text_message
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.anthropic import Anthropic
 from holodeck.providers.base import ModelProvider
-from holodeck.testing import PromptCache, ScriptedModel, call, call_raw, say, spend, think
+from holodeck.testing import FaultyMCPServer, PromptCache, ScriptedModel, call, call_raw, say, spend, think
 from holodeck.testing.model.script import Turn, status
 from holodeck.testing.model.scripted import DialectName, ScriptedServer
 
@@ -209,6 +209,41 @@ def test_prompts_of_a_conversation_of_the_gateway_grow_at_their_end(
     bodies = run_with_timeout(ask())
     assert len(bodies) == 4
     assert_grows(bodies)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+def test_prompts_of_a_client_that_sends_all_again_begin_with_what_it_sent_before(
+    tmp_path: Path, dialect: DialectName, path: str
+) -> None:
+    """It has seen the answers, and not the calls that the gateway made for them."""
+    turns: list[Turn] = [
+        each
+        for word in ("one", "two", "three")
+        for each in ([say("Let me see. "), call("echo", text=word)], say(f"It is {word}."))
+    ]
+
+    async def ask() -> list[dict[str, Any]]:
+        async with (
+            FaultyMCPServer() as server,
+            run_gateway(tmp_path, ScriptedModel(*turns), mcp={"tools": server}, dialect=dialect) as gateway,
+        ):
+            messages: list[Any] = []
+            for question in ("Where?", "And then?", "And now?"):
+                messages.append({"role": "user", "content": question})
+                body = {"model": MODEL, "messages": messages, "max_tokens": 100}
+                code, answer = await gateway.send("POST", path, body)
+                assert code == 200, answer
+                is_chat = path == "/v1/chat/completions"
+                said = answer["choices"][0]["message"]["content"] if is_chat else answer["content"]
+                messages.append({"role": "assistant", "content": said})
+            return gateway.model_requests
+
+    bodies = run_with_timeout(ask())
+    assert len(bodies) == len(turns)
+    for first in range(0, len(bodies), 2):
+        assert_grows(bodies[first : first + 2])
+    assert_grows(bodies[::2])
 
 
 def test_later_instructions_go_to_system_for_a_model_that_has_no_others() -> None:
