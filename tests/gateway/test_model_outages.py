@@ -11,7 +11,10 @@ import pytest
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.gateway_process import GatewayProcess, run_gateway_process, wait_logged, write_gateway_file
+from gateway.running_gateway import MODEL, run_gateway
+from gateway.test_run_list import ALICE, BOB
 
+from holodeck.providers.wrappers import retry
 from holodeck.providers.wrappers.retry import MODEL_ATTEMPTS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.model.script import Turn, status
@@ -62,6 +65,33 @@ async def test_a_background_response_waits_for_its_model_also_through_a_kill_and
             found = await _ended(served, begun["id"])
         assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
         assert len(mcp.calls()) == 1
+
+
+@async_test(SECONDS)
+async def test_a_background_response_whose_prompt_breaks_the_model_takes_it_from_no_other_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MODEL_FIRST_PAUSE", "MODEL_WAIT_FIRST_PAUSE", "MODEL_WAIT_MAX_PAUSE"):
+        monkeypatch.setattr(retry, name, 0.01)
+    failed, enough = 0, asyncio.Event()
+
+    def answer(received: Any) -> Turn:
+        nonlocal failed
+        if b"break" not in received.body:
+            return say("well")
+        failed += 1
+        if failed == 20:
+            enough.set()
+        return status(500)
+
+    async with run_gateway(tmp_path, ScriptedModel(answer), keys=[ALICE, BOB]) as gateway:
+        body = {"model": MODEL, "input": "break", "background": True}
+        _, begun = await gateway.send("POST", "/v1/responses", body, key=ALICE)
+        await enough.wait()
+        for _ in range(12):
+            code, found = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}, key=BOB)
+            assert (code, found["status"]) == (200, "completed")
+        await gateway.send("POST", f"/v1/responses/{begun['id']}/cancel", key=ALICE)
 
 
 @pytest.mark.proves("D-32")

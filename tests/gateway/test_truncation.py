@@ -23,7 +23,10 @@ def served_model(url: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.proves("D-25")
 @async_test(30)
-async def test_the_oldest_items_are_left_out_with_whole_calls(tmp_path: Path) -> None:
+async def test_the_oldest_items_are_left_out_with_whole_calls_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     async with ScriptedModel(say("Yes.")).serve() as model:
         models = [served_model(model.url, context_tokens=4_000)]
         async with run_gateway(tmp_path, models=models) as gateway:
@@ -40,6 +43,7 @@ async def test_the_oldest_items_are_left_out_with_whole_calls(tmp_path: Path) ->
     called = [each["id"] for entry in asked["messages"] for each in entry.get("tool_calls", ())]
     answered = [entry["tool_call_id"] for entry in asked["messages"] if entry["role"] == "tool"]
     assert called == answered != []
+    assert any("gateway.context_truncated left_out=" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.proves("D-25")
