@@ -14,7 +14,7 @@ import uvloop
 
 from bench import agentic_api, idle_streams, litellm_proxy, smg_router
 from bench.gateway_model import EVENTS, LONG_TOKENS, PACE
-from bench.gateway_targets import Endpoint, Target, run_targets
+from bench.gateway_targets import PASSING, Endpoint, Target, run_targets
 from bench.http_load import Times, open_connections, run_load
 from bench.processes import check_out, cpu_seconds
 from bench.table import print_table
@@ -25,7 +25,7 @@ BARS = {"plain": 0.001, "stream": 0.003}
 """Seconds of CPU that our gateway may take for a request, stored."""
 NOTES = {"LiteLLM": litellm_proxy.NOTE, "smg": smg_router.NOTE, "agentic-api": agentic_api.NOTE}
 """Of the gateways of others, by name."""
-SERVERS = ("holodeck", "limit", "before", *NOTES)
+SERVERS = ("holodeck", *PASSING, "before", *NOTES)
 SHARE = 20
 """Never more than one part in so many of what LiteLLM takes."""
 
@@ -121,7 +121,7 @@ async def measure_once(target: Target, case: Case, count: int, width: int) -> Co
 
 def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
     servers = _measured_servers(measured)
-    others = servers[2:]
+    others = servers[1 + len(PASSING) :]
     rows = []
     for (name, width), costs in measured.items():
         row = [
@@ -129,12 +129,12 @@ def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
             str(width),
             *(_ms(costs.best(server).cpu) for server in servers),
         ]
-        row.append(f"{costs.ratio('holodeck', 'limit'):.1f}x")
+        row += [f"{costs.ratio('holodeck', name):.1f}x" for name in PASSING]
         row += [f"{costs.ratio(server, 'holodeck'):.2f}" for server in others]
         row += [f"{costs.best(server).times.rate:.0f}" for server in servers]
         rows.append(row)
-    ratios = ["of limit", *(f"{server} / ours" for server in others)]
-    header = ["request", "at once", *servers, *ratios, "ours/s", "limit/s", *(f"{server}/s" for server in others)]
+    ratios = [*(f"of {name}" for name in PASSING), *(f"{server} / ours" for server in others)]
+    header = ["request", "at once", *servers, *ratios, *(f"{server}/s" for server in servers)]
     what = f"the best of {rounds} rounds; ratios: the middle of the rounds; ours stored, but for chat completions"
     print_table(f"CPU per request, in ms ({what})", header, rows)
 

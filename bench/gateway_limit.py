@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -44,11 +44,11 @@ class PassThrough:
             return
         body = await _read_body(receive)
         if b'"model":"tool"' in body:
-            body = await self._add_tool_result(orjson.loads(body))
+            body = orjson.dumps(await self.add_tool_result(orjson.loads(body)))
         await self._relay(body, send)
 
     async def _relay(self, body: bytes, send: Any) -> None:
-        async with self._client.post(self._url, data=body, headers=_JSON) as answer:
+        async with self.ask(body) as answer:
             headers = [
                 (name.lower(), value) for name, value in answer.raw_headers if name.lower() in _FORWARDED_HEADERS
             ]
@@ -57,10 +57,14 @@ class PassThrough:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
-    async def _add_tool_result(self, request: dict[str, Any]) -> bytes:
+    def ask(self, body: bytes) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a body to the model."""
+        return self._client.post(self._url, data=body, headers=_JSON)
+
+    async def add_tool_result(self, request: dict[str, Any]) -> dict[str, Any]:
         """Request a tool call from the model, run it, and append its output to the conversation."""
         request["tools"] = self._tools
-        async with self._client.post(self._url, data=orjson.dumps(request), headers=_JSON) as answer:
+        async with self.ask(orjson.dumps(request)) as answer:
             message = orjson.loads(await answer.read())["choices"][0]["message"]
         request["messages"].append(message)
         for call in message["tool_calls"]:
@@ -68,7 +72,7 @@ class PassThrough:
             result = await self._mcp.call(function["name"], orjson.loads(function["arguments"]))
             text = "".join(block["text"] for block in result["content"])
             request["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": text})
-        return orjson.dumps(request)
+        return request
 
 
 def _function_of(tool: dict[str, Any]) -> dict[str, Any]:

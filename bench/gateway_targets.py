@@ -27,6 +27,8 @@ from holodeck.testing import FaultyMCPServer
 KEY = f"sk-{secrets.token_hex(16)}"
 Endpoint = Literal["responses", "chat"]
 """Where a gateway is asked: `/v1/responses`, where answers are stored, or `/v1/chat/completions`."""
+PASSING = ("limit", "usual")
+"""Pass-throughs, which know chat completions only: see the modules `gateway_limit` and `gateway_usual`."""
 AT_ONCE = 20_000
 """Requests that our gateway is told to take on: more than the bench has."""
 _START_SECONDS = 120
@@ -50,7 +52,7 @@ class Target:
         streamed = model in {"stream", "paced", "wait"}
         marks = EVENTS // 2 if model in {"stream", "paced"} else 1
         mark = (OTHER_WORD if streamed else WORD).encode()
-        has_responses = self.name not in {"model", "limit"} and (self.name != "LiteLLM" or model != "tool")
+        has_responses = self.name not in {"model", *PASSING} and (self.name != "LiteLLM" or model != "tool")
         requests = self._requests(model, stream=streamed, endpoint=endpoint if has_responses else "chat")
         return RequestPlan(requests=requests, mark=mark, marks=marks)
 
@@ -80,8 +82,9 @@ def run_targets(folder: Path, others: Collection[str], before: Path | None = Non
         _, mcp = stack.enter_context(run_server(FaultyMCPServer.command("normal", transport="http")))
         found = {"model": Target(name="model", pid=pid, url=model)}
         found["holodeck"] = stack.enter_context(run_holodeck(folder, model, mcp))
-        pid, url = stack.enter_context(run_server(module_command("bench.gateway_limit", model, mcp)))
-        found["limit"] = Target(name="limit", pid=pid, url=url)
+        for name in PASSING:
+            pid, url = stack.enter_context(run_server(module_command(f"bench.gateway_{name}", model, mcp)))
+            found[name] = Target(name=name, pid=pid, url=url)
         if before is not None:
             (apart := folder / "before").mkdir()
             environ = {"PYTHONPATH": str(before / "src")}
