@@ -2,7 +2,7 @@
  * Requests to the gateway that serves this page. Paths are relative to the page, so a proxy may add a prefix.
  * A refused request throws `APIError` with the words of the gateway; one that gets no answer throws `UnreachableError`.
  */
-import { isKeyNeeded, key } from "./key";
+import { isKeyNeeded, key, loginPath } from "./key";
 
 export class APIError extends Error {
   constructor(
@@ -38,7 +38,9 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
   const headers = new Headers({ accept: "application/json", ...options.headers });
   const usedKey = key.value;
   if (usedKey) headers.set("authorization", `Bearer ${usedKey}`);
-  const request: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
+  // Without a key, the cookie of a login says whose request it is.
+  const credentials = usedKey ? "omit" : "same-origin";
+  const request: RequestInit = { method: options.method ?? "GET", headers, cache: "no-store", credentials };
   if (options.signal) request.signal = options.signal;
   if (options.body !== undefined) {
     headers.set("content-type", "application/json");
@@ -52,7 +54,10 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     throw new UnreachableError("The gateway does not answer.");
   }
   // The answer to a request with the key before says nothing about the one that was entered meanwhile.
-  if (answer.status === 401 && usedKey === key.value) isKeyNeeded.value = true;
+  if (answer.status === 401 && usedKey === key.value) {
+    loginPath.value = answer.headers.get("x-holodeck-login") ?? "";
+    isKeyNeeded.value = true;
+  }
   if (!answer.ok) throw await readError(answer);
   return answer;
 }

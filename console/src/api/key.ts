@@ -11,6 +11,9 @@ export const keyChanges = signal(0);
 /** Whether the gateway has refused a request for want of a (better) key. The shell then asks for one. */
 export const isKeyNeeded = signal(false);
 
+/** Where a person logs in to the gateway, relative to the page; empty if that is not known to be possible. */
+export const loginPath = signal("");
+
 export function storeKey(entered: string): void {
   key.value = entered;
   sessionStorage.setItem(STORAGE_NAME, entered);

@@ -233,6 +233,45 @@ export interface NewKey {
   key: string;
 }
 
+export interface Session {
+  object: "session";
+  id: string;
+  /** Of a browser at the console, or of a program that the person has let in. */
+  kind: "console" | "program";
+  /** The browser or the program, in its own words. */
+  about: string;
+  /** Seconds since 1970. */
+  created_at: number;
+  /** Seconds since 1970. */
+  expires_at: number;
+  /** Whether it is the session of this request. */
+  is_current: boolean;
+}
+
+export interface Me {
+  object: "caller";
+  /** The id of the caller, in runs, usage and logs. */
+  id: string;
+  /** What the identity provider calls the person. */
+  name: string | null;
+  role: "operator" | "viewer" | "keys" | "metrics" | null;
+  group: string | null;
+  session: Session | null;
+  allow: Record<string, unknown>[][] | null;
+  budgets: {
+    /** Whose it is. */
+    owner: string;
+    amount: number;
+    period: string;
+    /** Spent in this period of the budget. */
+    spent: number;
+    /** What is left of it; 0 if more was spent. */
+    left: number;
+    /** When the next period begins, in seconds since 1970. */
+    resets_at: number;
+  }[];
+}
+
 export interface Configuration {
   object: "configuration";
   file: string;

@@ -37,4 +37,11 @@ export const SCREENS: readonly [Screen, ...Screen[]] = [
     title: "API",
     load: async () => (await import("./api/api-screen")).APIScreen,
   },
+  {
+    name: "account",
+    title: "Account",
+    // The name of the caller leads to it.
+    isListed: false,
+    load: async () => (await import("./account/account-screen")).AccountScreen,
+  },
 ];

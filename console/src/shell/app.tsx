@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { key, keyChanges, removeKey } from "../api/key";
+import { person, readPerson } from "../api/person";
 import { SCREENS } from "../screens/registry";
 import { KeyDialog } from "./key-dialog";
 import { route } from "./route";
@@ -22,6 +23,10 @@ export function App() {
     isFirst.current = false;
   }, [screen]);
 
+  // A key is another caller than the person that is logged in.
+  const changes = keyChanges.value;
+  useEffect(() => void readPerson(), [changes]);
+
   return (
     <>
       {/* Not a link: its hash would be taken for a route. */}
@@ -34,7 +39,7 @@ export function App() {
         </a>
         <nav aria-label="Screens">
           <ul>
-            {SCREENS.map((each) => (
+            {SCREENS.filter((each) => each.isListed !== false).map((each) => (
               <li key={each.name}>
                 <a href={`#/${each.name}`} {...(each === screen ? { "aria-current": "page" as const } : {})}>
                   {each.title}
@@ -45,6 +50,11 @@ export function App() {
         </nav>
         <div class="top-tools">
           <ThemeChoice />
+          {person.value && (
+            <a href="#/account" {...(name === "account" ? { "aria-current": "page" as const } : {})}>
+              {person.value.name ?? person.value.id}
+            </a>
+          )}
           {key.value && (
             <button type="button" class="quiet" onClick={removeKey}>
               Forget key

@@ -1,6 +1,14 @@
 /** Asks for a key when the gateway refuses to answer without one. */
 import { useEffect, useRef } from "preact/hooks";
-import { isKeyNeeded, key, storeKey } from "../api/key";
+import { urlOf } from "../api/client";
+import { isKeyNeeded, key, loginPath, storeKey } from "../api/key";
+
+/** The address of the login, which comes back to the place in the console that is shown now. */
+function buildLoginURL(): string {
+  const url = new URL(urlOf(loginPath.value));
+  if (location.hash) url.searchParams.set("next", location.hash);
+  return url.href;
+}
 
 export function KeyDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -33,7 +41,14 @@ export function KeyDialog() {
       onClose={stayOpen}
     >
       <form onSubmit={submit}>
-        <h2 id="key-title">A key, please</h2>
+        <h2 id="key-title">{loginPath.value ? "Log in, or use a key" : "A key, please"}</h2>
+        {loginPath.value && (
+          <p>
+            <button type="button" class="primary" onClick={() => location.assign(buildLoginURL())}>
+              Log in
+            </button>
+          </p>
+        )}
         <p>
           {isShown && key.value
             ? "The gateway does not accept the key of this tab. Enter another one."

@@ -14,5 +14,7 @@ export interface Screen {
   /** The first part of its route. */
   name: string;
   title: string;
+  /** Whether the navigation lists it; absent: it does. */
+  isListed?: boolean;
   load: () => Promise<ComponentType<ScreenProps>>;
 }

@@ -392,6 +392,10 @@ class Gateway:
         if caller is None:
             error = refused_key_error(await self._callers.explain_refusal(headers, address))
             self._record_refused_auth(error, path, self._find_address(address, headers), request_id)
+            jwt = self._configurations.current.gateway.jwt
+            if jwt is not None and jwt.login is not None:
+                # Tells the console that it may offer a login, relative to its page.
+                error.headers["x-holodeck-login"] = "v1/login"
             raise error
         return caller
 
