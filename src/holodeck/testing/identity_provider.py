@@ -35,14 +35,16 @@ class IdentityProvider:
         client_id: str = "holodeck",
         client_secret: str | None = None,
         audience: str = "holodeck",
+        port: int = 0,
     ) -> None:
-        """`audience`: of its access tokens. `client_secret`: None for a public client."""
+        """`audience`: of its access tokens. `client_secret`: None for a public client. `port`: 0 for a free one."""
         from cryptography.hazmat.primitives.asymmetric import ec
 
         self._is_entra = like == "entra"
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._codes: dict[str, tuple[dict[str, str], dict[str, Any]]] = {}
         self._runner: web.AppRunner | None = None
+        self._port = port
         self.client_id = client_id
         self.client_secret = client_secret
         self.audience = audience
@@ -76,7 +78,7 @@ class IdentityProvider:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
