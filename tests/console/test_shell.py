@@ -90,7 +90,8 @@ async def test_a_late_refusal_of_a_key_does_not_ask_again_after_the_next_was_ent
         run_gateway(tmp_path, ScriptedModel(say("Hi.")), keys=["hd-ann"]) as gateway,
         open_page(browser_url, gateway.url) as page,
     ):
-        await page.route("**/v1/models", hold_wrong_key)
+        for path in ("models", "me"):
+            await page.route(f"**/v1/{path}", hold_wrong_key)
         await _enter_key(page, "hd-wrong")
         await is_held.wait()
         await page.get_by_role("button", name="Forget key").click()
