@@ -22,7 +22,11 @@ from gateway.test_keys_route import OPS
 from gateway.test_shared_keys import shared
 
 from holodeck.storage.elicitations import StoredElicitation
+from holodeck.storage.mcp_sessions import StoredMCPSession
 from holodeck.storage.migrations import MIGRATIONS
+from holodeck.storage.person_sessions import StoredSession
+from holodeck.storage.server_logins import StoredFlow
+from holodeck.storage.store import ResponseStore
 from holodeck.testing import ScriptedModel, say, spend, wait
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted import Received
@@ -74,16 +78,41 @@ async def store_everything(gateway: RunningGateway, key: str) -> str:
         async with session.post("/v1/responses", data=orjson.dumps(body), headers=headers) as reply:
             assert reply.status == 200, await reply.text()
             await reply.read()
-    caller_id, (response_id, call_id) = f"key:{key}", (str(uuid4()), str(uuid4()))
+    await store_directly(store, f"key:{key}")
+    # By these two, what was counted and seen by now is stored.
+    for path in ("/v1/usage", "/v1/keys"):
+        assert (await gateway.send("GET", path, key=OPS))[0] == 200
+    return str(conversation["id"])
+
+
+async def store_directly(store: ResponseStore, caller_id: str) -> None:
+    """Store what takes more than a request to a gateway with keys."""
+    response_id, call_id = str(uuid4()), str(uuid4())
     await store.add_pending_calls(caller_id, response_id, {call_id: b"digest"}, client_call_ids=[call_id])
     question = StoredElicitation(
         id=call_id, response_id=response_id, caller_id=caller_id, created_at=0.0, expires_at=9e9, question=b"{}"
     )
     await store.elicitations.add_elicitation(question)
-    # By these two, what was counted and seen by now is stored.
-    for path in ("/v1/usage", "/v1/keys"):
-        assert (await gateway.send("GET", path, key=OPS))[0] == 200
-    return str(conversation["id"])
+    times = {"created_at": 0.0, "expires_at": 9e9, "secret_expires_at": 9e9}
+    session = StoredSession(
+        id=call_id, kind="console", caller_id=caller_id, issuer="", about="", secret_hash=call_id, claims=b"{}", **times
+    )
+    await store.person_sessions.add_session(session)
+    await store.mcp_sessions.add_session(
+        StoredMCPSession(id=call_id, caller_id=caller_id, server="", scope="", state=b"{}")
+    )
+    await store.server_logins.claim_login(caller_id, "github", call_id)
+    await store.server_logins.start_flow(
+        StoredFlow(
+            id=call_id,
+            caller_id=caller_id,
+            server="github",
+            started_by=caller_id,
+            status="waiting",
+            expires_at=9e9,
+            content=b"{}",
+        )
+    )
 
 
 async def find_tables(folder: Path, gateway: RunningGateway, text: str) -> set[str]:

@@ -141,6 +141,10 @@ class MCPSessionStore(Storing):
         """Delete a session of this gateway. One that another gateway has taken over stays."""
         await db.write(_DELETE, session_id, self.gateway_id)
 
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete all sessions of a caller."""
+        await self.delete_sessions_of([caller_id])
+
     @transaction()
     async def delete_sessions_of(self, db: Connection, caller_ids: Collection[str]) -> None:
         """Delete all sessions of callers. An id that ends with a colon is that of all callers of a provider."""

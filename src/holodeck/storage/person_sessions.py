@@ -94,6 +94,10 @@ class PersonSessionStore(Storing):
         """End a session of a person. False: there is none of this id."""
         return await db.write_counted(_END, session_id, caller_id) > 0
 
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete all sessions of a caller, which end by that."""
+        await self.end_all_sessions(caller_id)
+
     @statement()
     async def end_all_sessions(self, db: Connection, caller_id: str) -> None:
         """End all sessions of a person. Idempotent."""

@@ -133,6 +133,10 @@ class ServerLoginStore(Storing):
         """Delete a login, also while it is renewed. False: there is none."""
         return await db.write_counted(_DELETE, caller_id, key) > 0
 
+    async def erase_caller(self, caller_id: str) -> None:
+        """Delete all logins of a caller, and those that wait."""
+        await self.delete_logins_of([caller_id])
+
     @transaction()
     async def delete_logins_of(self, db: Connection, caller_ids: Collection[str]) -> None:
         """Delete all logins of callers, and those that wait."""
