@@ -108,6 +108,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Gateway": {
         "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
         "keys": ("holodeck.cli.commands.keys", "Create, list, change, rotate and revoke keys for callers."),
+        "callers": ("holodeck.cli.commands.callers", "List, pause, export and erase the callers of a gateway."),
         "audit": ("holodeck.cli.commands.audit", "Check and read the audit log of a gateway."),
     },
 }

@@ -1,4 +1,4 @@
-"""The keys of a gateway that runs, at its URL, with the key of an operator from the environment.
+"""The keys and the callers of a gateway that runs, at its URL, with the key of an operator from the environment.
 
 Raises `ConfigError` for an address or a key that cannot be used, and `ExecutionError` with the gateway's own words for
 what it refuses.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -17,14 +18,15 @@ from urllib.parse import quote, urlencode
 from holodeck.lib.errors import ConfigError, ExecutionError
 from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MIB
-from holodeck.lib.net.http1 import BodyTooLargeError
+from holodeck.lib.net.http1 import BodyTooLargeError, HTTP1Response
 from holodeck.lib.net.http1_pool import failure_reason, send_once
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.urls import shown_origin
 from holodeck.models.url import url_problem
 
-# Seconds for one request: a gateway answers these within milliseconds.
-_REQUEST_SECONDS = 30.0
+# Seconds for one request. A gateway answers within milliseconds; one that erases a caller may wait 30 seconds for
+# others.
+_REQUEST_SECONDS = 45.0
 # Of one reply: far more than a page of keys.
 _MAX_REPLY_BYTES = 8 * MIB
 _OK = 200
@@ -32,8 +34,8 @@ _OK = 200
 _PAGE_KEYS = 100
 
 
-class RemoteKeys:
-    """The keys of the gateway at a URL. Entries are resources of `/v1/keys`."""
+class RemoteGateway:
+    """The gateway at a URL, as an operator uses it."""
 
     applied = "It is in force at every gateway within a second."
 
@@ -47,6 +49,57 @@ class RemoteKeys:
         self._key = os.environ.get("HOLODECK_OPERATOR_KEY", "")
         if not self._key:
             raise ConfigError("--url needs the key of an operator in the variable HOLODECK_OPERATOR_KEY.")
+
+    async def _list_pages(self, path: str, query: dict[str, str], id_field: str) -> list[dict[str, Any]]:
+        """Return what a list of the gateway has, page by page. `id_field`: of an entry, for the page after it."""
+        entries: list[dict[str, Any]] = []
+        query = {"limit": str(_PAGE_KEYS), **query}
+        while True:
+            page = await self._request("GET", f"{path}?{urlencode(query)}", None)
+            entries += page["data"]
+            if not page["has_more"]:
+                return entries
+            query["after"] = entries[-1][id_field]
+
+    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
+        async with self._send(method, path, body) as response:
+            return parse_json(await response.read_all(_MAX_REPLY_BYTES))
+
+    @asynccontextmanager
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, seconds: float | None = _REQUEST_SECONDS
+    ) -> AsyncIterator[HTTP1Response]:
+        """Send a request, and yield its response if it is not refused. Raises `ExecutionError`.
+
+        `seconds`: for all of it. None: what reads the response has a timeout of its own.
+        """
+        url = f"{self._base}{path}"
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        proxy = find_proxy(url)
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                send_once(method, url, headers, data, connect_timeout=_REQUEST_SECONDS, proxy=proxy) as response,
+            ):
+                if response.status != _OK:
+                    reply = parse_json(await response.read_all(_MAX_REPLY_BYTES))
+                    raise ExecutionError(f"{self.shown}: {_find_message(reply, response.status)}")
+                yield response
+                return
+        except TimeoutError:
+            text = f"did not answer within {_REQUEST_SECONDS:g} s"
+        except BodyTooLargeError:
+            text = f"sent more than {_MAX_REPLY_BYTES // MIB} MB"
+        except ValueError:
+            text = "answered with something other than JSON, so it is no gateway of HoloDeck"
+        except OSError as error:
+            text = f"cannot be reached: {failure_reason(error)}"
+        raise ExecutionError(f"{self.shown} {text}.")
+
+
+class RemoteKeys(RemoteGateway):
+    """The keys of the gateway at a URL. Entries are resources of `/v1/keys`."""
 
     def list_entries(self) -> list[dict[str, Any]]:
         """Return all keys, page by page."""
@@ -77,39 +130,37 @@ class RemoteKeys:
         return asyncio.run(self._request("POST", path, body))
 
     async def _list_entries(self, text: str) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        query = {"limit": str(_PAGE_KEYS), **({"text": text} if text else {})}
-        while True:
-            page = await self._request("GET", f"/v1/keys?{urlencode(query)}", None)
-            entries += page["data"]
-            if not page["has_more"]:
-                return entries
-            query["after"] = entries[-1]["caller_id"]
+        return await self._list_pages("/v1/keys", {"text": text} if text else {}, "caller_id")
 
-    async def _request(self, method: str, path: str, body: Mapping[str, Any] | None) -> Any:
-        url = f"{self._base}{path}"
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            async with (
-                asyncio.timeout(_REQUEST_SECONDS),
-                send_once(
-                    method, url, headers, data, connect_timeout=_REQUEST_SECONDS, proxy=find_proxy(url)
-                ) as response,
-            ):
-                reply = parse_json(await response.read_all(_MAX_REPLY_BYTES))
-                if response.status == _OK:
-                    return reply
-                raise ExecutionError(f"{self.shown}: {_find_message(reply, response.status)}")
-        except TimeoutError:
-            text = f"did not answer within {_REQUEST_SECONDS:g} s"
-        except BodyTooLargeError:
-            text = f"sent more than {_MAX_REPLY_BYTES // MIB} MB"
-        except ValueError:
-            text = "answered with something other than JSON, so it is no gateway of HoloDeck"
-        except OSError as error:
-            text = f"cannot be reached: {failure_reason(error)}"
-        raise ExecutionError(f"{self.shown} {text}.")
+
+class RemoteCallers(RemoteGateway):
+    """The callers of the gateway at a URL. Entries are resources of `/v1/callers`."""
+
+    def list_entries(self, text: str) -> list[dict[str, Any]]:
+        """Return the callers whose ids have a text in them, page by page."""
+        return asyncio.run(self._list_pages("/v1/callers", {"text": text} if text else {}, "id"))
+
+    def set_paused(self, caller: str, *, is_paused: bool) -> dict[str, Any]:
+        path = f"{_path_of(caller)}/{'pause' if is_paused else 'resume'}"
+        paused: dict[str, Any] = asyncio.run(self._request("POST", path, {}))
+        return paused
+
+    def erase(self, caller: str) -> dict[str, Any]:
+        erased: dict[str, Any] = asyncio.run(self._request("DELETE", _path_of(caller), None))
+        return erased
+
+    def export(self, caller: str, write: Callable[[bytes], object]) -> None:
+        """Write what is stored of a caller, as it comes."""
+        asyncio.run(self._export(caller, write))
+
+    async def _export(self, caller: str, write: Callable[[bytes], object]) -> None:
+        async with self._send("GET", f"{_path_of(caller)}/export", None, None) as response:
+            while data := await response.read(_REQUEST_SECONDS):
+                write(data)
+
+
+def _path_of(caller: str) -> str:
+    return f"/v1/callers/{quote(caller)}"
 
 
 def _find_message(reply: Any, status: int) -> str:
