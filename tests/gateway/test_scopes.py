@@ -20,6 +20,8 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.auth.callers import hash_key
+from holodeck.gateway.auth.scope import CallerScope
+from holodeck.models.callers import Scope
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 KEY = "hd-alice"
@@ -419,3 +421,14 @@ async def test_a_background_response_has_the_scope_of_its_caller(tmp_path: Path)
     async with run_gateway(tmp_path, models=models, scopes=scopes) as gateway:
         assert (await ask(gateway, model="big", background=True))[0] == 404
         assert (await ask(gateway, model="small", background=True))[0] == 200
+
+
+@pytest.mark.proves("D-39")
+def test_scopes_are_described_alike_only_where_they_are_compiled_from_the_same() -> None:
+    one, two = Scope(tools=["a.*"]), Scope(servers=["a", "b"])
+    both = CallerScope.of([one]).within(CallerScope.of([two]))
+    scopes = [CallerScope.everything(), CallerScope.of([]), CallerScope.of([one]), CallerScope.of([two]), both]
+    scopes += [CallerScope.of([one, two]), both.within(CallerScope.of([Scope(agents=[])]))]
+    assert len({scope.digest() for scope in scopes}) == len(scopes)
+    assert CallerScope.of([two]).within(CallerScope.of([one])).digest() == both.digest()
+    assert CallerScope.of([Scope(tools=["a.*"])]).digest() == scopes[2].digest()

@@ -7,7 +7,7 @@ import shutil
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from holodeck.testing import FaultyMCPServer
 
 SECONDS = 120.0
 KEYS = ("hd-ada", "hd-eve")
+OPERATOR = "hd-operator"
 NOTES = "test://notes.txt"
 LOST = "The gateway that ran this request has ended. Whether it was done is not known. The session goes on."
-SCOPES = {"hd-narrow": {"tools": ["all.add"]}}
 
 
 @dataclass
@@ -58,7 +58,7 @@ async def run_group(folder: Path, storage: Mapping[str, Any], count: int = 2, **
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(FaultyMCPServer(era="legacy"))
         file = folder / "gateway.yaml"
-        written = gateway_config("http://127.0.0.1:9/v1", {"all": server}, KEYS, scopes=SCOPES)
+        written = gateway_config("http://127.0.0.1:9/v1", {"all": server}, KEYS, admins=[OPERATOR])
         file.write_bytes(orjson.dumps({**written, "storage": storage["storage"], **config}))
         environ = storage.get("environ", {})
         gateways = [await stack.enter_async_context(run_gateway_process(file, environ=environ)) for _ in range(count)]
@@ -143,9 +143,7 @@ async def test_updates_of_a_resource_reach_a_stream_at_another_gateway(tmp_path:
 
 @pytest.mark.proves("D-38", "D-29")
 @async_test(SECONDS)
-async def test_no_other_caller_and_no_other_scope_finds_a_session_at_any_gateway(
-    tmp_path: Path, storage: dict[str, Any]
-) -> None:
+async def test_no_other_caller_finds_a_session_at_any_gateway(tmp_path: Path, storage: dict[str, Any]) -> None:
     async with run_group(tmp_path, storage) as group:
         first = await group.client(0)
         await first.initialize()
@@ -158,6 +156,57 @@ async def test_no_other_caller_and_no_other_scope_finds_a_session_at_any_gateway
                 assert reply.status == 404
         assert group.server.calls() == []
         assert (await (await group.client(1, like=first)).send(build_request("ping")))[0] == 200
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(SECONDS)
+async def test_a_session_is_not_found_where_its_caller_has_another_scope(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage, 1) as group:
+        first = await group.client(0)
+        await first.initialize()
+        file = tmp_path / "gateway.yaml"
+        written = orjson.loads(file.read_bytes())
+        written["keys"][0]["allow"] = {"tools": ["all.add"]}
+        file.write_bytes(orjson.dumps(written))
+        served = run_gateway_process(file, environ=storage.get("environ", {}))
+        group.gateways.append(await group.stack.enter_async_context(served))
+        elsewhere = await group.client(1, like=first)
+        assert (await elsewhere.send(build_request("ping")))[0] == 404
+        group.gateways[0].stop(signal.SIGKILL)
+        await group.gateways[0].wait_exit()
+        assert (await elsewhere.send(build_request("ping")))[0] == 404, "nor does it take the session over"
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(SECONDS)
+async def test_a_revoked_key_ends_its_sessions_at_every_gateway_and_its_name_finds_none_again(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    async with run_group(tmp_path, storage) as group:
+        operator = {"authorization": f"Bearer {OPERATOR}"}
+        status, made, _ = await group.gateways[0].send("POST", "/v1/keys", {"name": "bob"}, operator)
+        assert status in (200, 201), made
+        first = await group.client(0, made["key"])
+        await first.initialize()
+        second = await group.client(1, made["key"], like=first)
+        while (status := (await second.send(build_request("ping")))[0]) != 200:
+            assert status == 401, "the other gateway learns of the key a little later"
+        async with second.open_stream() as reply:
+            assert reply.status == 200
+            assert (await group.gateways[1].send("DELETE", "/v1/keys/bob", None, operator))[0] == 200
+            with suppress(aiohttp.ClientPayloadError):
+                await reply.read()
+        for client in (first, second):
+            while (status := (await client.send(build_request("ping")))[0]) != 401:
+                assert status in (200, 404)
+        _, again, _ = await group.gateways[0].send("POST", "/v1/keys", {"name": "bob"}, operator)
+        for place in range(2):
+            client = await group.client(place, again["key"], like=first)
+            while (status := (await client.send(build_request("ping")))[0]) == 401:
+                pass
+            assert status == 404
 
 
 @pytest.mark.proves("D-38")
