@@ -31,7 +31,7 @@ tools:
       allowed_directories:
         - "${workspaceFolder}/data"
       depth: 3
-    request_timeout: 1
+    request_timeout: 60
     {load}
 """
 
@@ -61,11 +61,12 @@ async def test_its_variables_and_its_config_reach_the_process_and_ours_do_not(
 @async_test(START_SECONDS)
 async def test_its_request_timeout_ends_a_call(project: RealProject) -> None:
     project.write("server.env", "")
-    async with project.open_server(FULL.replace("{load}", ""), {"MY_API_KEY": "x"}) as server:
+    text = FULL.replace("request_timeout: 60", "request_timeout: 1").replace("{load}", "")
+    async with project.open_server(text, {"MY_API_KEY": "x"}) as server:
         await server.connect()
         late = await server.call_tool("trigger-long-running-operation", duration=30, steps=1)
         assert "no answer within 1 s" in str(late.error)
-        assert (await server.call_tool("echo", message="still here")).success
+        assert (await server.call("echo", {"message": "still here"}, timeout=60)).success
 
 
 @pytest.mark.proves("000:US4-1", "000:FR-013", "000:FR-014")

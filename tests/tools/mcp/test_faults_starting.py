@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from async_tests import async_test
+from patience import patience
 from tools.mcp.misbehaving_server import (
     ERAS,
     HTTP,
@@ -189,7 +190,7 @@ async def test_a_server_that_exits_on_the_modern_probe_gets_the_legacy_handshake
 async def test_a_server_that_ignores_the_modern_probe_gets_the_legacy_handshake(
     tmp_path: Path, over: TransportVariant
 ) -> None:
-    fields = {"startup_timeout": 3.0}
+    fields = {"startup_timeout": patience(3)}
     async with open_misbehaving("silent-on-discover", over, tmp_path, on="server/discover", fields=fields) as subject:
         await subject.check_works()
         assert subject.plugin.era == "legacy"
