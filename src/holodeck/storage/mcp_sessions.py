@@ -193,7 +193,7 @@ class MCPSessionStore(Storing):
     @transaction()
     async def close_relay(self, db: Connection, relay_id: str) -> None:
         """Delete a relay with its messages."""
-        # The relay first: a message that is being added waits for its row, or finds none.
+        # A message that is added at this moment is deleted with what is old.
         await db.write(_DELETE_RELAY, relay_id)
         await db.write(_DELETE_ALL_MESSAGES, relay_id)
 

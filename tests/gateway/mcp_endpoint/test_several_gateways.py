@@ -259,6 +259,26 @@ async def test_a_gateway_that_stops_hands_its_sessions_over(tmp_path: Path, stor
         assert (await second.request("tools/call", {"name": "add", "arguments": {"a": 2, "b": 2}}))["content"]
 
 
+@pytest.mark.proves("D-38")
+@pytest.mark.parametrize("place", [0, 1], ids=["holder", "other"])
+@async_test(SECONDS)
+async def test_a_relayed_call_is_answered_before_either_of_its_gateways_stops(
+    tmp_path: Path, storage: dict[str, Any], place: int
+) -> None:
+    async with run_group(tmp_path, storage, limits={"drain_seconds": 60}) as group:
+        first = await group.client(0)
+        await first.initialize()
+        second = await group.client(1, like=first)
+        async with second.post(build_call("slow", 5, seconds=3, steps=3)) as reply:
+            await anext(read_events(reply))
+            group.gateways[place].stop()
+            answers = [message async for _, message in read_events(reply)]
+            assert answers[-1]["result"]["content"][0]["text"] == "done"
+        assert await group.gateways[place].wait_exit() == 0
+        still = await group.client(1 - place, like=first)
+        assert (await still.send(build_request("ping")))[0] == 200
+
+
 @pytest.mark.proves("D-38", "D-29")
 @async_test(SECONDS)
 async def test_a_paused_call_of_a_modern_client_goes_on_at_another_gateway(

@@ -49,7 +49,7 @@ from holodeck.gateway.mcp_endpoint.posted_messages import (
     no_session,
     take_message,
 )
-from holodeck.gateway.mcp_endpoint.shared_sessions import SharedSessions, build_lost_error, encode_event
+from holodeck.gateway.mcp_endpoint.shared_sessions import SharedSessions, encode_event, encode_lost_error
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.tasks import TaskSet
@@ -225,10 +225,9 @@ class MCPEndpoint:
         """End the streams that only wait, and give requests `seconds` to be answered."""
         self._sessions.end_own_streams()
         self._modern.end_subscriptions()
-        if self._shared is not None:
-            self._shared.end_listening()
         await self._sessions.release_idle()
-        await asyncio.gather(self._sessions.wait_running(seconds), self._tasks.wait(seconds))
+        relayed = [] if self._shared is None else [self._shared.drain(seconds)]
+        await asyncio.gather(self._sessions.wait_running(seconds), self._tasks.wait(seconds), *relayed)
 
     async def close(self) -> None:
         await self._tasks.close(CLOSE_TIMEOUT)
@@ -519,7 +518,7 @@ async def _reply_with(
 async def _answer_lost(request_id: RequestId | None) -> AsyncGenerator[bytes, None]:
     """Yield the answer to a request that ran at a gateway which has ended. None: it is not known which one it was."""
     if request_id is not None:
-        yield encode_event(build_lost_error(request_id))
+        yield encode_event(encode_lost_error(request_id))
 
 
 def _release_nothing() -> None:

@@ -182,6 +182,7 @@ class Relays:
         self._checked_at = 0.0
         self._pause = FIRST_PAUSE
         self._wake = asyncio.Event()
+        self._closed = asyncio.Event()
         self._tasks = TaskSet()
 
     def wake(self) -> None:
@@ -194,10 +195,17 @@ class Relays:
             answer.lose()
         await self._tasks.close(CLOSE_TIMEOUT)
 
-    def end_listening(self) -> None:
-        """End the streams that only wait: this gateway stops."""
+    async def drain(self, seconds: float) -> None:
+        """End the streams that only wait, and give all other relays `seconds` to be answered: this gateway stops."""
         for relay_id in self._listening:
             self._awaited[relay_id].end()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._awaited:
+                    self._closed.clear()
+                    await self._closed.wait()
+                if self._answering:
+                    await asyncio.wait(self._answering.values())
 
     async def send(self, gateway_id: int, request: RelayedRequest) -> Reply | StreamedReply | None:
         """Have a gateway answer a request. None: what the request is for is not there any more.
@@ -234,6 +242,7 @@ class Relays:
     async def _close(self, relay_id: str) -> None:
         self._listening.discard(relay_id)
         answer = self._awaited.pop(relay_id, None)
+        self._closed.set()
         if answer is not None:
             answer.drop()
         try:

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 from holodeck.gateway.auth.callers import Caller, RevokedCallers
 from holodeck.gateway.http.errors import APIError, shutting_down_error
@@ -77,9 +76,9 @@ class SharedSessions:
         """Answer what other gateways ask. Runs until it is cancelled."""
         await self._relays.follow()
 
-    def end_listening(self) -> None:
-        """End the streams of other gateways that only wait: this one stops."""
-        self._relays.end_listening()
+    async def drain(self, seconds: float) -> None:
+        """End what only waits, and give what is under way between gateways `seconds`: this one stops."""
+        await self._relays.drain(seconds)
 
     async def close(self) -> None:
         await self._relays.close()
@@ -202,14 +201,14 @@ class SharedSessions:
         return await self._relays.send(gateway_id, relayed)
 
 
-def build_lost_error(request_id: RequestId) -> dict[str, Any]:
+def encode_lost_error(request_id: RequestId) -> bytes:
     """Return the answer to a request that ran at a gateway which has ended."""
-    return RPCError(INTERNAL_ERROR, _LOST).to_response(request_id)
+    return encode(RPCError(INTERNAL_ERROR, _LOST).to_response(request_id))
 
 
-def encode_event(message: Any) -> bytes:
+def encode_event(message: bytes) -> bytes:
     """Return a message as an event to which no client can come back."""
-    return b"event: message\ndata: %b\n\n" % encode(message)
+    return b"event: message\ndata: %b\n\n" % message
 
 
 def _belongs_to(stored: StoredMCPSession, request: Request, view: View) -> bool:
@@ -226,7 +225,7 @@ async def _end_lost(chunks: AsyncGenerator[bytes, None], request: Request) -> As
     except LostGatewayError:
         lost = _build_lost_answer(request)
         if lost is not None:
-            yield b"event: message\ndata: %b\n\n" % lost
+            yield encode_event(lost)
 
 
 def _build_lost_answer(request: Request) -> bytes | None:
@@ -236,10 +235,10 @@ def _build_lost_answer(request: Request) -> bytes | None:
     except BadRequestError:
         return None
     errors = [
-        build_lost_error(each["id"])
+        encode_lost_error(each["id"])
         for each in (message if isinstance(message, list) else [message])
         if isinstance(each, dict) and "method" in each and "id" in each
     ]
     if not errors:
         return None
-    return b"[%b]" % b",".join(map(encode, errors)) if isinstance(message, list) else encode(errors[0])
+    return b"[%b]" % b",".join(errors) if isinstance(message, list) else errors[0]
