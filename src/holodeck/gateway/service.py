@@ -414,9 +414,7 @@ class Service:
                 budgets=self._budgets,
                 store_uses=self._key_watch.store_uses,
             ),
-            callers=CallerEndpoints(
-                self.store, self.caller_states, find_key=self._find_key, refresh=self._key_watch.refresh
-            ),
+            callers=self._build_caller_endpoints(),
             persons=self._build_person_endpoints(),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
@@ -458,6 +456,12 @@ class Service:
             refusals=self._refusals,
             admission=self.admission,
             histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
+        )
+
+    def _build_caller_endpoints(self) -> CallerEndpoints:
+        refresh, store_usage = self._key_watch.refresh, self.meter.flush
+        return CallerEndpoints(
+            self.store, self.caller_states, find_key=self._find_key, refresh=refresh, store_usage=store_usage
         )
 
     def _build_erasure(self) -> CallerErasure:

@@ -28,6 +28,25 @@ Examples:
 A caller is named by its id, as runs and usage show it, or by the name of its key. The commands need the key of an
 operator in HOLODECK_OPERATOR_KEY."""
 
+_LIST_EPILOG = """\b
+Examples:
+  holodeck callers list --url https://gateway.example.com
+  holodeck callers list anna --url https://gateway.example.com --json"""
+_PAUSE_EPILOG = """\b
+Examples:
+  holodeck callers pause alice --url https://gateway.example.com
+  holodeck callers pause jwt:anna --url https://gateway.example.com"""
+_RESUME_EPILOG = """\b
+Examples:
+  holodeck callers resume alice --url https://gateway.example.com"""
+_EXPORT_EPILOG = """\b
+Examples:
+  holodeck callers export jwt:anna --url https://gateway.example.com > anna.jsonl"""
+_ERASE_EPILOG = """\b
+Examples:
+  holodeck callers erase jwt:anna --url https://gateway.example.com
+  holodeck callers erase alice --yes --url https://gateway.example.com"""
+
 _url_option = click.option("--url", required=True, help="Where the gateway runs.")
 
 
@@ -36,7 +55,7 @@ def command() -> None:
     """List, pause, export and erase the callers of a gateway that runs."""
 
 
-@command.command("list")
+@command.command("list", epilog=_LIST_EPILOG)
 @click.argument("text", default="")
 @_url_option
 @json_option("Print the callers as JSON.")
@@ -49,8 +68,8 @@ def list_callers(text: str, url: str, as_json: bool) -> None:
         Terminal().table(_COLUMNS, [_row_of(entry) for entry in entries])
 
 
-def _add_pause(name: str, about: str, *, is_paused: bool) -> Callable[..., None]:
-    @command.command(name, help=about)
+def _add_pause(name: str, about: str, epilog: str, *, is_paused: bool) -> Callable[..., None]:
+    @command.command(name, help=about, epilog=epilog)
     @click.argument("caller")
     @_url_option
     @json_option("Print the caller as JSON.")
@@ -63,11 +82,13 @@ def _add_pause(name: str, about: str, *, is_paused: bool) -> Callable[..., None]
     return set_paused
 
 
-pause = _add_pause("pause", "Refuse the requests of CALLER for now, and cancel what runs for it.", is_paused=True)
-resume = _add_pause("resume", "Accept the requests of CALLER again.", is_paused=False)
+pause = _add_pause(
+    "pause", "Refuse the requests of CALLER for now, and cancel what runs for it.", _PAUSE_EPILOG, is_paused=True
+)
+resume = _add_pause("resume", "Accept the requests of CALLER again.", _RESUME_EPILOG, is_paused=False)
 
 
-@command.command("export")
+@command.command("export", epilog=_EXPORT_EPILOG)
 @click.argument("caller")
 @_url_option
 def export(caller: str, url: str) -> None:
@@ -75,7 +96,7 @@ def export(caller: str, url: str) -> None:
     RemoteCallers(url).export(caller, sys.stdout.buffer.write)
 
 
-@command.command("erase")
+@command.command("erase", epilog=_ERASE_EPILOG)
 @click.argument("caller")
 @_url_option
 @click.option("--yes", is_flag=True, help="Do not ask.")

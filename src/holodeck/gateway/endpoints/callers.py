@@ -47,12 +47,14 @@ class CallerEndpoints:
         *,
         find_key: FindKey,
         refresh: Callable[[], Awaitable[None]],
+        store_usage: Callable[[], Awaitable[None]],
     ) -> None:
-        """`refresh`: reads the states of callers as they are stored now."""
+        """`refresh`: reads the states of callers as they are stored now. `store_usage`: stores what was counted."""
         self._store = store
         self._states = states
         self._find_key = find_key
         self._refresh = refresh
+        self._store_usage = store_usage
 
     @route(
         "GET",
@@ -123,6 +125,7 @@ class CallerEndpoints:
         errors=("lookup", "storage"),
     )
     async def export(self, request: Request) -> StreamedReply:
+        await self._store_usage()
         lines = export_caller(self._store, self._read_id(request))
         return StreamedReply(chunks=lines, content_type=_LINES, keepalive=b"\n")
 
