@@ -24,7 +24,7 @@ from holodeck.gateway.backends import build_backends
 from holodeck.gateway.reload import ConfigurationReader
 from holodeck.gateway.service import Service
 from holodeck.testing import FaultyMCPServer, PromptCache, ScriptedModel
-from holodeck.testing.model.scripted import DialectName, ScriptedServer
+from holodeck.testing.model.scripted import DialectName, Received, ScriptedServer
 
 MODEL = "demo"
 ANY_KEY = "hd-anybody"
@@ -39,11 +39,17 @@ class RunningGateway:
     model: ScriptedServer
     file: Path
     _stack: AsyncExitStack = field(repr=False)
+    _parsed: list[tuple[Received, dict[str, Any]]] = field(default_factory=list, repr=False)
 
     @property
     def model_requests(self) -> list[dict[str, Any]]:
-        """What the model has received, request by request."""
-        return [received.json for received in self.model.received]
+        """What the model has received, request by request. Each is parsed once."""
+        received, parsed = self.model.received, self._parsed
+        if any(one is not each for (one, _), each in zip(parsed, received, strict=False)):
+            # The test has emptied the list.
+            parsed.clear()
+        parsed += [(each, each.json) for each in received[len(parsed) :]]
+        return [body for _, body in parsed[: len(received)]]
 
     async def reload(self, **config: Any) -> bool:
         """Change these sections of the gateway file and have it read again. False: it is refused."""
