@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,5 +78,10 @@ def _find_reachable(names: Iterable[str]) -> set[str]:
 
 
 def _fits(schema: Mapping[str, Any], value: Any) -> bool:
-    whole = {**schema, "components": document()["components"]}
-    return jsonschema_rs.validator_for(whole, offline=True).is_valid(value)
+    return _build_validator(orjson.dumps(schema)).is_valid(value)
+
+
+@cache
+def _build_validator(schema: bytes) -> jsonschema_rs.Validator:
+    whole = {**orjson.loads(schema), "components": document()["components"]}
+    return jsonschema_rs.validator_for(whole, offline=True)
