@@ -163,6 +163,15 @@ def test_a_value_that_the_request_names_goes_to_that_parameter(request_: str) ->
     assert _calls(_answer(request_)) == [("get-sum", {"a": 2, "b": 3})]
 
 
+def test_a_call_that_is_written_out_is_made_as_it_is_written() -> None:
+    spec = {"who": {"type": "string"}, "how": {"type": "object"}}
+    greet = ToolSpec(name="greet", parameters={"type": "object", "properties": spec, "required": ["who"]})
+    arguments = {"who": "Ada and then Bob", "how": {"loud": True}}
+    asked = _answer(f"Call greet with {json.dumps(arguments)}.", tools=(greet,))
+    assert _calls(asked) == [("greet", arguments)]
+    assert not _calls(_answer('Call greet with {"how": {}}', tools=(greet,))), "nobody is named"
+
+
 def test_two_requests_in_one_question_are_two_calls_one_after_the_other() -> None:
     request = "Add 2 and 3 and then tell me the time in Tokyo"
     first = _answer(request)

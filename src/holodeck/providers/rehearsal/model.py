@@ -19,6 +19,7 @@ from typing import Any
 
 from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
+from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SHOWN_CHARS
 from holodeck.lib.record import record
 from holodeck.models.generation import REHEARSAL_FIELDS
@@ -81,6 +82,9 @@ _NEXT = re.compile(
     r"(?:[,;]\s{0,3}|\.\s{1,3}|\s)(?:and\s{1,3})?(?:then|after that|afterwards|next|finally)\b,?\s{0,3}"
     r"|;\s{1,3}|(?<=[.?!])\s{1,3}(?=[A-Z])",
     re.IGNORECASE,
+)
+_WRITTEN_CALL = re.compile(
+    r"\s*call\s+[`'\"]?(?P<tool>[\w.-]+)[`'\"]?\s+with\s+(?P<arguments>\{.*\})[\s.]*", re.IGNORECASE | re.DOTALL
 )
 _JOINED = re.compile(r",?\s{1,3}and\s{1,3}(?:also\s{1,3})?", re.IGNORECASE)
 _POINTS_BACK = re.compile(
@@ -347,6 +351,9 @@ def plan_steps(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = Fal
     if not tools:
         return []
     text = request[:MAX_REHEARSED_CHARS]
+    written = _find_written_call(text, tools)
+    if written is not None:
+        return [written]
     parts = [part for part in _NEXT.split(text) if part and part.strip()]
     steps = _find_steps(parts, tools) if 1 < len(parts) <= MAX_REHEARSED_CALLS else []
     whole = find_step(text, tools, is_forced=is_forced)
@@ -355,6 +362,22 @@ def plan_steps(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = Fal
     if len(parts) == 1 and whole:
         return _split_joined(text, tools, whole)
     return [whole] if whole else steps[:1]
+
+
+def _find_written_call(text: str, tools: Sequence[ToolSpec]) -> Step | None:
+    """Return the call of `Call add with {"a": 2, "b": 3}`, which is written out: nothing of it is guessed."""
+    match = _WRITTEN_CALL.fullmatch(text)
+    tool = next((each for each in tools if match and each.name == match["tool"]), None)
+    if match is None or tool is None:
+        return None
+    try:
+        arguments = parse_json(match["arguments"])
+    except ValueError:
+        return None
+    missing = tuple(
+        each.name for each in list_fields(tool.parameters) if each.is_required and each.path[0] not in arguments
+    )
+    return Step(tool=tool, calls=() if missing else (arguments,), missing=missing, score=0.0)
 
 
 def find_step(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> Step | None:
