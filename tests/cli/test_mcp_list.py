@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,21 @@ async def test_the_last_line_of_an_error_has_the_width_of_the_terminal(project: 
     row = shown.splitlines()[-1]
     assert row.startswith("dead    down      the point: xxx")
     assert len(row) + 1 == 200, "the columns of the terminal"
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("throw new TypeError('no key was given');", "TypeError: no key was given"), (None, "Error: Cannot find module")],
+    ids=["throws", "missing"],
+)
+def test_a_program_of_node_is_down_with_the_message_of_its_error(
+    project: MCPProject, script: str | None, reason: str
+) -> None:
+    if script is not None:
+        (project.path / "server.mjs").write_text(script)
+    project.write_servers(own={"command": shutil.which("node"), "args": ["server.mjs"]})
+    done = project.run_mcp("list")
+    assert done.stdout.splitlines()[1].startswith(f"own     down      {reason}")
 
 
 @pytest.mark.parametrize("command", [r"C:\Program Files\nodejs\node.exe", "/opt/of/another/machine"])

@@ -44,6 +44,9 @@ STDERR_LINES_SHOWN = 8
 _MAX_STDERR_SHOWN = 4 * KIB
 # Bytes of one line of standard error that a listener gets; of a longer one it gets the size.
 _MAX_STDERR_LINE = 64 * KIB
+# Node.js writes the stack, and its version last, below the message of an error that ends a program.
+_NODE_END = re.compile(r"Node\.js v[\d.]+")
+_NODE_FRAME = re.compile(r"\s+at \S")
 
 _INSTALL = {
     "npx": "Install Node.js (it brings npx)",
@@ -173,7 +176,8 @@ class StdioTransport(DuplexTransport):
         if self._process is None:
             return ""
         lines = self._process.stderr_tail()[-_MAX_STDERR_SHOWN:].decode("utf-8", "replace").splitlines()
-        return self._errors.mask("\n".join([line for line in lines if line.strip()][-STDERR_LINES_SHOWN:]))
+        lines = _drop_node_stack([line for line in lines if line.strip()])
+        return self._errors.mask("\n".join(lines[-STDERR_LINES_SHOWN:]))
 
     def stray_output(self) -> str:
         return self._first_stray
@@ -405,6 +409,14 @@ def withheld_variables(parent: Mapping[str, str], launch_env: Mapping[str, Secre
         for name, value in parent.items()
         if _is_inherited(name) and _LOGIN.search(value) and name not in launch_env
     )
+
+
+def _drop_node_stack(lines: list[str]) -> list[str]:
+    """Return the lines of a program of Node.js up to the message of the error that ended it; any others as they are."""
+    frames = [number for number, line in enumerate(lines) if _NODE_FRAME.match(line)]
+    if not frames or not _NODE_END.fullmatch(lines[-1]):
+        return lines
+    return [line for number, line in enumerate(lines[: frames[-1]]) if number not in frames]
 
 
 def _is_inherited(name: str) -> bool:
