@@ -17,7 +17,7 @@ from pty_terminal import CTRL_C, CTRL_D, TypingTerminal
 from terminal_screen import TerminalScreen
 
 from holodeck.testing import FaultyMCPServer
-from holodeck.testing.model.script import Wait, call, say, status, wait
+from holodeck.testing.model.script import Wait, call, say, spend, status, wait
 
 ENTER = "\r"
 
@@ -56,6 +56,31 @@ async def test_each_question_is_sent_with_the_whole_conversation(project: AgentP
         assert sent[2]["content"] == "3"
         assert sent[-1]["content"] == "What did you say?"
     await project.wait_servers_gone()
+
+
+@async_test(60)
+async def test_each_answer_and_the_chat_end_with_tokens_cached_share_and_cost(project: AgentProject) -> None:
+    turn, stalled = [say("Hi."), spend(1_000, 100, cached=750)], [say("Wait"), wait(asyncio.Event())]
+    async with serve_scripted(turn, turn, stalled) as model:
+        price = "{input: 4, cached: 0.4, output: 20}"
+        llm = f'{{provider: openai_compatible, name: m, endpoint: "{model.url}", price: {price}}}'
+        project.write(None, more=f"model: {llm}")
+        async with chatting(project) as terminal:
+            for _ in range(2):
+                terminal.type_text("Hello" + ENTER)
+                await terminal.wait_for("(1,000 in, 75% of them cached, 100 out), cost 0.0033")
+                await terminal.wait_for("you>")
+            terminal.type_text("Hello" + ENTER)
+            await terminal.wait_for("Wait")
+            terminal.type_text(CTRL_C)
+            await terminal.wait_for("Stopped.")
+            await terminal.wait_for("you>")
+            terminal.type_text(CTRL_D)
+            await terminal.wait_for(
+                "In all 2 answers, 2,200 tokens (2,000 in, 75% of them cached, 200 out), cost 0.0066"
+            )
+            await terminal.wait_for("without 1 answer that you stopped")
+            assert await terminal.wait_exit() == 0
 
 
 @async_test(60)

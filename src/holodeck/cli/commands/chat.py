@@ -28,6 +28,7 @@ from holodeck.cli.chat.suggestions import Suggestions
 from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import build_follower, unstarted_servers, verbose_option
+from holodeck.cli.output.run_lines import total_line
 from holodeck.cli.output.terminal import Terminal
 from holodeck.cli.output.trust_question import trust_option
 from holodeck.cli.terminal_agent import model_option, open_agent, read_trusted_agent
@@ -36,6 +37,7 @@ from holodeck.lib.errors import ExecutionError, HoloDeckError
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.events import RunResult
 from holodeck.models.items import Message
 
 if TYPE_CHECKING:
@@ -162,6 +164,9 @@ class Chat:
         self._was_pressed = False
         """Ctrl-C was pressed after one line was read and before the next one could be typed."""
         self._has_failed = False
+        self._results: list[RunResult] = []
+        self._stopped = 0
+        """Answers that the user has stopped."""
 
     async def run(self) -> int:
         """Run the chat and return the exit code. Handles SIGINT meanwhile."""
@@ -217,10 +222,13 @@ class Chat:
             self._screen.note(f"Going on after {len(questions)} question{'s' * (len(questions) > 1)}: {last}", dim=True)
 
     def _describe_end(self) -> None:
-        """Say on a terminal how to go on later, or how the next conversation can be stored."""
+        """Say on a terminal what all answers took, and how to go on or how the next conversation can be stored."""
         session = self._history.session
         if isinstance(self._screen, Terminal) or not session.items:
             return
+        # That of a single answer stands above.
+        if len(self._results) > 1:
+            self._screen.note(total_line(self._results, self._stopped), dim=True)
         if session.path is None:
             text = "This conversation is not stored. To store one: holodeck chat --session NAME, or /session NAME"
         else:
@@ -277,6 +285,10 @@ class Chat:
             self._has_failed = True
             self._screen.note(one_line(str(error), MAX_FAILURE_SHOWN), always=True, fg="red")
             return
+        except _StoppedError:
+            self._stopped += 1
+            raise
+        self._results.append(result)
         if result.status != "completed":
             self._has_failed = True
 

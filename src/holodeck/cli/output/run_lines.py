@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holodeck.lib.escape import format_arguments, one_line
 from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTCOME_SHOWN
 from holodeck.models.events import RunResult, ToolFinished, failure_reason
-from holodeck.models.items import FunctionCallOutput, TextContent
+from holodeck.models.items import FunctionCallOutput, TextContent, Usage
 
 if TYPE_CHECKING:
     from holodeck.agent_runner import AgentRunner
@@ -56,18 +56,31 @@ def run_summary_line(result: RunResult) -> str:
 
     It has the share of the input that came from a prompt cache, if any did, and the cost, if the price is known.
     """
-    usage = result.usage
     parts = [_format_count(result.turns, "turn"), _format_count(result.tool_calls, "tool call")]
+    parts += _list_spending(result.usage, result.cost)
+    missing = ", ".join(server.name for server in result.missing_servers)
+    end = f"; missing servers: {missing}" if missing else ""
+    return f"{result.status}: {', '.join([*parts, format_duration(result.seconds)])}{end}"
+
+
+def total_line(results: Sequence[RunResult], stopped: int) -> str:
+    """Return what several answers took together. `stopped`: how many others were stopped, of unknown tokens."""
+    costs = [result.cost for result in results]
+    cost = None if None in costs else sum(each for each in costs if each is not None)
+    usage = sum((result.usage for result in results), Usage())
+    parts = [_format_count(len(results), "answer"), *_list_spending(usage, cost)]
+    without = f"; without {_format_count(stopped, 'answer')} that you stopped" if stopped else ""
+    return f"In all {', '.join(parts)}{without}"
+
+
+def _list_spending(usage: Usage, cost: float | None) -> Iterator[str]:
     if usage.total_tokens:
         share = usage.cached_tokens / max(usage.input_tokens, 1)
         cached = f"{share:.0%} of them cached, " if usage.cached_tokens else ""
         counts = f"{usage.input_tokens:,} in, {cached}{usage.output_tokens:,} out"
-        parts.append(f"{usage.total_tokens:,} tokens ({counts})")
-    if result.cost is not None:
-        parts.append(f"cost {result.cost:.4g}")
-    missing = ", ".join(server.name for server in result.missing_servers)
-    end = f"; missing servers: {missing}" if missing else ""
-    return f"{result.status}: {', '.join([*parts, format_duration(result.seconds)])}{end}"
+        yield f"{usage.total_tokens:,} tokens ({counts})"
+    if cost is not None:
+        yield f"cost {cost:.4g}"
 
 
 def failure_line(result: RunResult) -> tuple[str, str] | None:
