@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.table import print_table
 from holodeck.models.run_limits import RunLimits
-from holodeck.runtime import load_runner
+from holodeck.runtime import build_runner, read_agent
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, stand_in
 
 TURNS = 300
@@ -28,7 +28,8 @@ def _script() -> ScriptedModel:
 async def _measure_turns(folder: Path, tools: list[dict[str, object]]) -> tuple[float, float]:
     """CPU and wall seconds per turn, servers already started."""
     (folder / "agent.yaml").write_text(json.dumps({"name": "bench", "tools": tools}))
-    async with load_runner(folder / "agent.yaml", model=_script()) as agent:
+    loaded = read_agent(folder / "agent.yaml", has_model=True)
+    async with build_runner(loaded, model=_script()) as agent:
         await agent.mcp.specs()
         cpu, wall = time.process_time(), time.perf_counter()
         result = await agent.run("go", limits=RunLimits(turns=TURNS + 1))

@@ -91,23 +91,6 @@ def read_agent_or_gateway(path: str | os.PathLike[str]) -> LoadedAgent | LoadedG
     return replace(loaded, warnings=gateway_of_agent(loaded).warnings)
 
 
-def load_runner(
-    path: str | os.PathLike[str],
-    *,
-    model: ModelProvider | None = None,
-    environ: Mapping[str, str] | None = None,
-    home: Path | None = None,
-    people: People | None = None,
-) -> AgentRunner:
-    """Build the runner of an agent from its file. Raises `ConfigError`. `model` replaces the one in the file.
-
-    `environ`: variables instead of those of this process. `home`: folder of the user's shared settings. `people`:
-    callbacks for approvals and for questions of servers; without them, both are declined.
-    """
-    loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
-    return build_runner(loaded, model=model, environ=environ, people=people)
-
-
 def build_runner(
     loaded: LoadedAgent,
     *,

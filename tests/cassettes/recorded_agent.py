@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent_of_file import load_runner
 from agent_project import serve_scripted
 
 from holodeck.cassettes.opened_cassette import OpenedCassette
 from holodeck.cli.output.events_json import event_line
-from holodeck.runtime import People, load_runner
+from holodeck.runtime import People
 
 WALL_CLOCK = re.compile(r'"(seconds|duration_ms)": [0-9.e-]+')
 UNREACHABLE = "http://127.0.0.1:1/v1"

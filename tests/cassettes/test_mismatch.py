@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_of_file import load_runner
 from async_tests import async_test
 from cassettes.recorded_agent import RecordedAgent
 
 import holodeck
 from holodeck.cassettes.opened_cassette import OpenedCassette
 from holodeck.lib.errors import CassetteMismatchError
-from holodeck.runtime import load_runner
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, cassette, say
 
 

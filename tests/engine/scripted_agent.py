@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from agent_of_file import load_runner
+
 from holodeck.agent_runner import AgentRunner
 from holodeck.models.items import FunctionCallOutput, TextContent
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import ModelProvider
-from holodeck.runtime import People, load_runner
+from holodeck.runtime import People
 from holodeck.testing import FaultyMCPServer
 
 

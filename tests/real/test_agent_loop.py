@@ -7,13 +7,13 @@ import signal
 from contextlib import suppress
 
 import pytest
+from agent_of_file import load_runner
 from async_tests import async_test
 from engine.scripted_agent import offered_tools, tool_outputs
 from real.marked_processes import new_mark, pids_with_mark
 from real.project import START_SECONDS, RealProject
 
 from holodeck.models.items import FunctionCallOutput, ImageContent
-from holodeck.runtime import load_runner
 from holodeck.testing import ScriptedModel, call, say
 
 AGENT = """

@@ -15,6 +15,7 @@ from typing import Any
 import mcp
 import orjson
 import pytest
+from agent_of_file import load_runner
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.mcp_endpoint.raw_client import build_request, raw_client
@@ -25,7 +26,6 @@ from holodeck.agents.agent import Agent
 from holodeck.models.items import FunctionCallOutput, Message
 from holodeck.models.model_io import ModelRequest
 from holodeck.models.tool import MCPTool
-from holodeck.runtime import load_runner
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.lock.current_lock import build_current_lock
