@@ -325,7 +325,14 @@ def _meaning(field: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     return str(field.get("description") or named.get("description") or "")
 
 
+# The first status of an error.
+_FIRST_ERROR = 400
+
+
 def _reply_line(route: Route) -> str:
+    others = [_link(name) for status, name in route.other_replies.items() if status < _FIRST_ERROR]
+    if others:
+        return f"**Reply:** {', '.join(others)}."
     if route.reply is None:
         return f"**Reply:** {_empty_replies(route)}"
     named = _link(route.reply) if isinstance(route.reply, str) else _PLAIN_REPLIES[route.reply["type"]]
@@ -348,6 +355,7 @@ def _error_line(route: Route) -> str:
         return f"**Errors:** as {_link(route.error)}, with the statuses of [errors](errors.md), and\n{statuses}"
     groups = error_groups_of(route)
     links = [f"[{title}](errors.md#{_anchor(title)})" for group, title in GROUP_TITLES.items() if group in groups]
+    links += [f"{status}, as {_link(name)}" for status, name in route.other_replies.items() if status >= _FIRST_ERROR]
     links += [f"{status}, as a page: {about.rstrip('.')}" for status, about in route.error_pages.items()]
     return f"**Errors:** {', '.join(links)}." if links else ""
 

@@ -77,6 +77,13 @@ class Group:
 _STDIO = {"name": "files", "type": "mcp", "command": "npx", "server": "@modelcontextprotocol/server-filesystem"}
 _HTTP = {"name": "tickets", "type": "mcp", "transport": "http", "url": "https://mcp.example.com/mcp"}
 _SERVER = {"name": "tickets", "transport": "http", "url": "https://mcp.example.com/mcp"}
+_LOGIN = {
+    "issuer": "https://login.example.com",
+    "audience": "holodeck",
+    "jwks_url": "https://login.example.com/keys",
+    "login": {"client_id": "holodeck"},
+}
+_CLIENT = {"id": "editor", "redirect_uris": ["http://127.0.0.1/callback"]}
 _OPENAI = {"provider": "openai", "name": "gpt-5-mini"}
 
 _PRICE = {"input": 0.25, "output": 2}
@@ -456,12 +463,7 @@ GATEWAY_GROUPS = (
         title="Keys of jwt.login",
         about="Persons log in to the console with the identity provider, and may do what their tokens may.",
         file=_gateway(
-            jwt={
-                "issuer": "https://login.example.com",
-                "audience": "holodeck",
-                "jwks_url": "https://login.example.com/keys",
-                "login": {"client_id": "holodeck"},
-            }
+            jwt=_LOGIN,
         ),
         at=("jwt", "login"),
         other_keys={"client_secret_file": Key("login.secret", "missing.secret")},
@@ -557,8 +559,32 @@ GATEWAY_GROUPS = (
         title="Keys of mcp_endpoint",
         about="The gateway is an MCP server for other programs, at `/mcp` for all its servers and at `/mcp/NAME` for "
         "one of them, with the same keys as every route.",
-        file=_gateway(mcp_endpoint={}),
+        file=_gateway(mcp_endpoint={}, jwt=_LOGIN),
         at=("mcp_endpoint",),
+    ),
+    Group(
+        model="MCPLogin",
+        path="mcp_endpoint.login.",
+        title="Keys of mcp_endpoint.login",
+        about="MCP clients log in at the gateway, which sends their persons to the identity provider of `jwt.login`.",
+        file=_gateway(mcp_endpoint={"login": {}}, jwt=_LOGIN),
+        at=("mcp_endpoint", "login"),
+    ),
+    Group(
+        model="MCPClientEntry",
+        path="mcp_endpoint.login.clients[].",
+        title="Keys of mcp_endpoint.login.clients",
+        about="A client that registers itself, or is described by a document, needs no entry.",
+        file=_gateway(mcp_endpoint={"login": {"clients": [_CLIENT]}}, jwt=_LOGIN),
+        at=("mcp_endpoint", "login", "clients", 0),
+    ),
+    Group(
+        model="ClientDocuments",
+        path="mcp_endpoint.login.documents.",
+        title="Keys of mcp_endpoint.login.documents",
+        about="A client whose id is a URL describes itself there: its name, and where a browser may be sent back to.",
+        file=_gateway(mcp_endpoint={"login": {"documents": {}}}, jwt=_LOGIN),
+        at=("mcp_endpoint", "login", "documents"),
     ),
     Group(
         model="RequestServers",

@@ -225,6 +225,8 @@ class _Exchange(_Traffic):
                 self._problems.append(f"{self._where}: it answered with {self._type}")
             elif self._type == JSON and self._route.reply is not None:
                 self._check(self._route.reply, orjson.loads(self._reply), "it answered")
+        elif self._route is not None and self._status in self._route.other_replies:
+            self._check(self._route.other_replies[self._status], orjson.loads(self._reply), "it answered")
         elif self._route is not None and self._status in self._route.error_pages:
             if self._type != "text/html":
                 self._problems.append(f"{self._where}: it answered with {self._type}")

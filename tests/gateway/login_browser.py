@@ -62,6 +62,12 @@ class LoginBrowser:
         """Send a request as a page of the gateway does."""
         return await self.visit(path, method, body, **{"sec_fetch_site": "same-origin", **headers})
 
+    async def submit(self, path: str, form: Mapping[str, str], **headers: str) -> Answer:
+        """Send a form."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.session.post(self.url + path, data=dict(form), headers=named, allow_redirects=False) as answer:
+            return Answer(status=answer.status, headers=answer.headers, text=await answer.text())
+
     def copy_cookies(self) -> str:
         """The cookies for the gateway, as a thief would have them."""
         found = self.session.cookie_jar.filter_cookies(URL(self.url))

@@ -84,6 +84,12 @@ SCOPED = {
     # Who it is, and the sessions of a person, are its own, too.
     "GET /v1/me": NONE,
     "GET /v1/login": NONE,
+    "GET /.well-known/oauth-authorization-server": NONE,
+    "GET /oauth/authorize": NONE,
+    "POST /oauth/authorize": NONE,
+    "POST /oauth/token": NONE,
+    "POST /oauth/revoke": NONE,
+    "POST /oauth/register": NONE,
     "GET /v1/login/callback": NONE,
     "POST /v1/logout": NONE,
     "GET /v1/sessions": NONE,

@@ -199,6 +199,13 @@ def _check_callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     yield problem_at(source.document, ("listen", "host"), message, fix=fix)
 
 
+def _check_client_login(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    has_login = gateway.jwt is not None and gateway.jwt.login is not None
+    if gateway.mcp_endpoint.login is not None and not has_login:
+        message = "MCP clients log in by the login of a person, and there is none"
+        yield problem_at(source.document, ("mcp_endpoint", "login"), message, fix="Write 'jwt.login'.")
+
+
 def _check_groups(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     names = [group.name for group in gateway.groups]
     for index, key in enumerate(gateway.keys):
@@ -341,6 +348,7 @@ def _check_builtin_tools(gateway: GatewayFile, source: Source) -> Iterator[Probl
 _GATEWAY_CHECKS: Sequence[GatewayCheck] = (
     _check_callers,
     _check_groups,
+    _check_client_login,
     _check_models,
     _check_storage,
     _check_audit,

@@ -10,6 +10,7 @@ from holodeck.gateway.console.files import ConsoleFiles
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.callers import CallerEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
+from holodeck.gateway.endpoints.client_login import ClientLoginEndpoints
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
@@ -51,6 +52,7 @@ class Endpoints:
     configuration: ConfigurationEndpoint
     mcp: MCPEndpoint
     metadata: ResourceMetadata
+    client_logins: ClientLoginEndpoints
     document: DocumentEndpoint
     console: ConsoleFiles
 

@@ -324,7 +324,7 @@ class Gateway:
         try:
             body = b""
             if request.method in _BODY_METHODS:
-                body = await self._body_reader.read(request)
+                body = await self._body_reader.read(request, is_form=found.route.takes_form)
                 if len(body) > LARGE_BODY_BYTES:
                     await self._admission.wait_large_turn()
                 reservation.acquire_parsed(body)
@@ -389,7 +389,7 @@ class Gateway:
 
     async def _authenticate(self, headers: Mapping[str, str], path: str, address: str, request_id: str) -> Caller:
         caller = await self._callers.authenticate(headers, address)
-        if caller is None:
+        if caller is None or not f"{path}/".startswith(f"{caller.only_path}/" if caller.only_path else ""):
             error = refused_key_error(await self._callers.explain_refusal(headers, address))
             self._record_refused_auth(error, path, self._find_address(address, headers), request_id)
             jwt = self._configurations.current.gateway.jwt

@@ -42,6 +42,7 @@ from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.callers import CallerEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
+from holodeck.gateway.endpoints.client_login import ClientLoginEndpoints
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.configuration import ConfigurationEndpoint
 from holodeck.gateway.endpoints.conversations import Conversations
@@ -415,7 +416,7 @@ class Service:
                 store_uses=self._key_watch.store_uses,
             ),
             callers=self._build_caller_endpoints(),
-            persons=self._build_person_endpoints(),
+            persons=(persons := self._build_person_endpoints()),
             configuration=ConfigurationEndpoint(
                 self.configurations, get_outcome=lambda: None if self.reloader is None else self.reloader.latest
             ),
@@ -432,6 +433,7 @@ class Service:
             pass_through=PassThroughEndpoints(self._run_builder, self._accounts, self._budgets),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
+            client_logins=self._build_client_logins(persons),
             runs=RunEndpoints(self.store, self.runs, self.configurations, self.background, find_key=self._find_key),
             usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, find_key=self._find_key),
             document=DocumentEndpoint(lambda: self.app.routes),
@@ -441,6 +443,11 @@ class Service:
     def _build_person_endpoints(self) -> PersonEndpoints:
         return PersonEndpoints(
             self.configurations, self._person_sessions, self._seal_keys, budgets=self._budgets, audit=self.audit
+        )
+
+    def _build_client_logins(self, persons: PersonEndpoints) -> ClientLoginEndpoints:
+        return ClientLoginEndpoints(
+            self.configurations, self._person_sessions, self._seal_keys, persons, audit=self.audit
         )
 
     def _build_sockets(self) -> ResponseSockets:

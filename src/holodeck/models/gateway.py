@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -25,7 +24,6 @@ from holodeck.lib.limits import (
     MAX_TOOLS,
     MIB,
 )
-from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
 from holodeck.models.callers import Budget, CallerGroup, CallerKey, JWTCallers, KeyLimits
 from holodeck.models.file_model import (
@@ -37,10 +35,10 @@ from holodeck.models.file_model import (
     Number,
     PublicName,
     Violation,
-    quote_value,
     validate_with_rules,
 )
 from holodeck.models.llm import LLM
+from holodeck.models.mcp_clients import MCPLogin, RequestHosts
 from holodeck.models.tool import Tool
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext
 
@@ -260,26 +258,6 @@ class CompactionSettings(FileModel):
     not `10`."""
 
 
-class RequestHosts(FileModel):
-    """Hosts that requests name by a URL. Unless allowed below, only public addresses and https."""
-
-    allow: Boolean = False
-    """Whether requests may name hosts. false: such a request is refused."""
-    hosts: Annotated[list[NonEmpty], Field(min_length=1)] | None = None
-    """Names or globs of hosts that requests may name. Absent: every public host. E.g. `[mcp.example.com]`, not
-    `['https://mcp.example.com']`."""
-    allow_private_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Names, addresses or networks that may be reached although they are not public, such as `10.20.0.0/16`. E.g.
-    `[10.20.0.0/16]`, not `10.20.0.0/16`."""
-    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
-    """Hosts that may be reached by plain http://. E.g. `[tools.internal]`, not `tools.internal`."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        return validate_with_rules(cls.__name__, data, handler, lambda fields: _check_hosts(fields, cls.model_fields))
-
-
 class RequestServers(RequestHosts):
     """MCP servers that requests declare by `server_url`. Unless allowed below, only public addresses and https."""
 
@@ -298,20 +276,6 @@ class RequestFiles(RequestHosts):
     """Bytes of one file. E.g. `1048576`, not `0`."""
     max_seconds: Annotated[Number, Field(gt=0)] = DEFAULT_FILE_SECONDS
     """Seconds in which all files of a request must have come. E.g. `10`, not `0`."""
-
-
-def _check_hosts(data: dict[str, Any], known: Collection[str]) -> list[Violation]:
-    found: list[Violation] = []
-    idle = [key for key in data if key in known and key != "allow"]
-    if idle and data.get("allow", False) is False:
-        found.append(Violation(key=idle[0], message="it has no meaning without 'allow: true'"))
-    for key in ("hosts", "allow_private_hosts", "allow_insecure_hosts"):
-        listed = data.get(key)
-        for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, str) and ("://" in entry or ("/" in entry and not parse_networks([entry]))):
-                fix = "Write the name alone, such as tools.example.com, or a network, such as 10.20.0.0/16."
-                found.append(Violation(key=key, message=f"{quote_value(entry)} is not a host", fix=fix))
-    return found
 
 
 class BuiltinTools(FileModel):
@@ -442,6 +406,9 @@ class MCPEndpointSettings(FileModel):
     wrong behind a proxy that terminates TLS, or the one of the console's page. E.g. `https://gateway.example.com`, not
     `gateway.example.com`.
     """
+    login: MCPLogin | None = None
+    """Logins of MCP clients at this gateway, in front of the identity provider of `jwt.login`. Absent: clients log in
+    at the identity provider itself, if it knows them. E.g. `{}`, not `true`."""
 
 
 class GatewayFile(FileModel):

@@ -137,11 +137,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (caller_id, server))""",
         "CREATE UNIQUE INDEX login_flows_by_state ON login_flows (state_digest) WHERE state_digest IS NOT NULL",
         "CREATE UNIQUE INDEX login_flows_by_link ON login_flows (link_digest) WHERE link_digest IS NOT NULL",
-        # Logins of persons at the gateway. `secret_hash`: of the cookie, or of the token of a program. `claims`: JSON.
+        # Logins of persons at the gateway. `secret_hash`: of the cookie, or of the token of a program for `resource`,
+        # which the text with `renewal_hash` renews. `claims`: JSON.
         """CREATE TABLE person_sessions (
             id TEXT PRIMARY KEY, kind TEXT NOT NULL, caller_id TEXT NOT NULL, issuer TEXT NOT NULL, about TEXT NOT NULL,
             created_at DOUBLE PRECISION NOT NULL, expires_at DOUBLE PRECISION NOT NULL, secret_hash TEXT NOT NULL,
-            secret_expires_at DOUBLE PRECISION NOT NULL, claims BYTEA NOT NULL)""",
+            secret_expires_at DOUBLE PRECISION NOT NULL, resource TEXT NOT NULL, renewal_hash TEXT NOT NULL,
+            claims BYTEA NOT NULL)""",
         "CREATE UNIQUE INDEX person_sessions_by_secret ON person_sessions (secret_hash)",
         "CREATE INDEX person_sessions_by_caller ON person_sessions (caller_id, created_at)",
         # Hashes of what is accepted once, such as the state of a login, until it would be refused as expired.

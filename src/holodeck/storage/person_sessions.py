@@ -36,15 +36,26 @@ class StoredSession:
     """When the secret has to be renewed, not later than the session expires."""
     claims: bytes
     """What the identity provider has said of the person, as JSON."""
+    resource: str = ""
+    """The path of the gateway that the secret is for, and all below it. Empty: everything."""
+    renewal_hash: str = ""
+    """Of the text that renews the secret; empty where there is none."""
 
 
-_COLUMNS = "id, kind, caller_id, issuer, about, created_at, expires_at, secret_hash, secret_expires_at, claims"
-_ADD = f"INSERT INTO person_sessions ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608
+_COLUMNS = (
+    "id, kind, caller_id, issuer, about, created_at, expires_at, secret_hash, secret_expires_at, resource, "
+    "renewal_hash, claims"
+)
+_ADD = f"INSERT INTO person_sessions ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"  # noqa: S608
 _FIND = f"SELECT {_COLUMNS} FROM person_sessions WHERE secret_hash = $1 AND secret_expires_at > $2"  # noqa: S608
 _FIND_CURRENT = "SELECT id, secret_hash FROM person_sessions WHERE id = ANY($1) AND expires_at > $2"
 _LIST = f"""
 SELECT {_COLUMNS} FROM person_sessions WHERE caller_id = $1 AND expires_at > $2
 ORDER BY created_at DESC, id LIMIT $3"""  # noqa: S608
+_GET = f"SELECT {_COLUMNS} FROM person_sessions WHERE id = $1 AND expires_at > $2"  # noqa: S608
+_RENEW = """
+UPDATE person_sessions SET secret_hash = $3, secret_expires_at = $4, renewal_hash = $5
+WHERE id = $1 AND renewal_hash = $2"""
 _END = "DELETE FROM person_sessions WHERE id = $1 AND caller_id = $2"
 _END_ALL = "DELETE FROM person_sessions WHERE caller_id = $1"
 _USE_ONCE = "INSERT INTO used_values (hash, expires_at) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING"
@@ -69,6 +80,8 @@ class PersonSessionStore(Storing):
             session.expires_at,
             session.secret_hash,
             session.secret_expires_at,
+            session.resource,
+            session.renewal_hash,
             encode_value(session.claims),
         )
 
@@ -87,6 +100,19 @@ class PersonSessionStore(Storing):
     async def list_sessions(self, db: Connection, caller_id: str, limit: int) -> list[StoredSession]:
         """Return the sessions of a person, the newest first."""
         return [_session_of(row) for row in await db.fetch_rows(_LIST, caller_id, time.time(), limit)]
+
+    @read()
+    async def get_session(self, db: Connection, session_id: str) -> StoredSession | None:
+        row = await db.fetch_row(_GET, session_id, time.time())
+        return None if row is None else _session_of(row)
+
+    # Not repeatable: the second attempt would find the renewal used.
+    @statement(is_repeatable=False)
+    async def renew_secret(
+        self, db: Connection, session_id: str, renewal_hash: str, secret_hash: str, expires_at: float, next_hash: str
+    ) -> bool:
+        """Replace the secret of a session, once for each renewal. False: it was used, or the session has ended."""
+        return await db.write_counted(_RENEW, session_id, renewal_hash, secret_hash, expires_at, next_hash) > 0
 
     # Not repeatable: the second attempt would find it ended, and say that there was none.
     @statement(is_repeatable=False)
@@ -120,7 +146,8 @@ class PersonSessionStore(Storing):
 
 
 def _session_of(row: Row) -> StoredSession:
-    session_id, kind, caller_id, issuer, about, created_at, expires_at, secret_hash, secret_expires_at, claims = row
+    session_id, kind, caller_id, issuer, about, created_at, expires_at, secret_hash, secret_expires_at = row[:9]
+    resource, renewal_hash, claims = row[9:]
     return StoredSession(
         id=session_id,
         kind=kind,
@@ -131,5 +158,7 @@ def _session_of(row: Row) -> StoredSession:
         expires_at=expires_at,
         secret_hash=secret_hash,
         secret_expires_at=secret_expires_at,
+        resource=resource,
+        renewal_hash=renewal_hash,
         claims=decode_value(claims, session_id),
     )

@@ -413,6 +413,25 @@ ME: dict[str, Any] = {
     "allow": [[{"models": ["small*"]}]],
     "budgets": [{"owner": "The group 'research'", "amount": 20, "period": "month", **SPENDING}],
 }
+AUTHORIZATION_SERVER: dict[str, Any] = {
+    "issuer": "https://gateway.example.com",
+    "authorization_endpoint": "https://gateway.example.com/oauth/authorize",
+    "token_endpoint": "https://gateway.example.com/oauth/token",
+    "revocation_endpoint": "https://gateway.example.com/oauth/revoke",
+    "registration_endpoint": "https://gateway.example.com/oauth/register",
+    "response_types_supported": ["code"],
+    "grant_types_supported": ["authorization_code", "refresh_token"],
+    "code_challenge_methods_supported": ["S256"],
+    "token_endpoint_auth_methods_supported": ["none"],
+    "client_id_metadata_document_supported": True,
+    "authorization_response_iss_parameter_supported": True,
+}
+ACCESS_TOKEN: dict[str, Any] = {
+    "access_token": "hdp-...",
+    "token_type": "Bearer",
+    "expires_in": 3600,
+    "refresh_token": "hd2....",
+}
 GROUP: dict[str, Any] = {
     "object": "group",
     "name": "research",

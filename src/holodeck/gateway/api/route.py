@@ -80,6 +80,8 @@ class Route:
     """The name of the schema of a reply with status 503 that is no error."""
     empty_replies: Mapping[int, str] = field(default_factory=dict)
     """Successful replies without a body: their statuses, and what each means."""
+    other_replies: Mapping[int, str] = field(default_factory=dict)
+    """Replies of JSON with statuses that a standard prescribes, and errors in its form: names of schemas, by status."""
     error_pages: Mapping[int, str] = field(default_factory=dict)
     """Errors that a person sees in a browser, as pages of HTML: by status, when they happen."""
     refusals: Mapping[int, str] = field(default_factory=dict)
@@ -103,6 +105,8 @@ class Route:
     """The handler counts what counts. It is cancelled when its client disconnects, like one that is counted."""
     is_plain_read: bool = False
     """A route for a role that changes nothing and shows no content of callers: it leaves no entry in the audit log."""
+    takes_form: bool = False
+    """Takes a form as its body, as OAuth has it, and no JSON."""
     shows_other_callers: bool = False
     """Shows the caller its own content, and an operator also that of others."""
 

@@ -23,6 +23,8 @@ from holodeck.lib.record import record
 from holodeck.models.callers import KEY_CALLER_PREFIX, CallerKey, KeyLimits, Role
 
 KEY_PREFIX = "hd-"
+# Begins the access tokens of programs that persons have let in.
+PROGRAM_TOKEN_PREFIX = "hdp-"  # noqa: S105 - the prefix of one
 # Keys whose callers are remembered: more than a gateway has in use. Beyond that, they are found anew.
 MAX_REMEMBERED_KEYS = 16_384
 # Random bytes of a new key: beyond guessing.
@@ -68,6 +70,8 @@ class Caller:
     """The session of a person that it authenticates with. Empty: its credentials are others."""
     is_from_browser: bool = field(default=False, compare=False)
     """Whether a browser sends its credentials by itself, also for a page of another site."""
+    only_path: str = field(default="", compare=False)
+    """The path that its credentials are for, and all below it. Empty: they are for everything."""
     shown_name: str = field(default="", compare=False)
     """What a person is called. Empty: not known."""
 
@@ -142,6 +146,8 @@ class Persons(Protocol):
     """The way to authenticate a request without a token: by what a browser, or a proxy, sends by itself."""
 
     async def authenticate(self, headers: Mapping[str, str], address: str) -> Caller | None: ...
+
+    async def authenticate_token(self, token: str) -> Caller | None: ...
 
     def explain_refusal(self, headers: Mapping[str, str]) -> KeyRefusal | None: ...
 
@@ -321,6 +327,8 @@ class Callers:
         token = _find_bearer_token(headers)
         if token is None:
             return await self._authenticate_person(headers, address)
+        if token.startswith(PROGRAM_TOKEN_PREFIX) and self._persons is not None:
+            return self._use(await self._persons.authenticate_token(token))
         digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=self._digest_key).digest()
         caller = self._remembered.get(digest)
         if caller is not None and (caller.expires_at is None or not caller.has_expired()):
@@ -343,7 +351,10 @@ class Callers:
         return caller
 
     async def _authenticate_person(self, headers: Mapping[str, str], address: str) -> Caller | None:
-        caller = None if self._persons is None else await self._persons.authenticate(headers, address)
+        return None if self._persons is None else self._use(await self._persons.authenticate(headers, address))
+
+    def _use(self, caller: Caller | None) -> Caller | None:
+        """Return a caller that is authenticated now, unless it is refused with any credentials."""
         if caller is None or caller.id in self._refusals:
             return None
         self._used[caller.id] = None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from holodeck.gateway.auth.callers import Caller, KeyRefusal
+from holodeck.gateway.auth.callers import PROGRAM_TOKEN_PREFIX, Caller, KeyRefusal
 from holodeck.gateway.auth.jwt import JWTProvider
 from holodeck.gateway.auth.open_requests import OpenRequests
 from holodeck.gateway.auth.stored_keys import KNOWN_SECONDS
@@ -41,6 +41,8 @@ _FOLLOW_SECONDS = 0.25
 _IDLE_SECONDS = 60.0
 # Sessions that are remembered: more than a gateway serves at once.
 _MAX_REMEMBERED = 16_384
+# Seconds of an access token of a program.
+ACCESS_SECONDS = 3_600.0
 # Random bytes of a secret: beyond guessing.
 _SECRET_BYTES = 32
 # Bytes of what is stored of a person: a token with more does not fit into a header either.
@@ -60,12 +62,13 @@ _HEADER_SECONDS = 3_600.0
 class _KnownSession:
     """A session as this gateway knows it."""
 
-    __slots__ = ("caller", "checked_at", "stored", "used_at")
+    __slots__ = ("caller", "checked_at", "is_renewed", "stored", "used_at")
 
     def __init__(self, stored: StoredSession, caller: Caller) -> None:
         self.stored = stored
         self.caller = caller
         self.checked_at = self.used_at = time.monotonic()
+        self.is_renewed = False
 
 
 class PersonSessions:
@@ -103,10 +106,8 @@ class PersonSessions:
             {each.stored.id for digest, each in before.items() if digest not in self._by_hash}
         )
 
-    async def start(
-        self, claims: Mapping[str, Any], *, kind: SessionKind, about: str, seconds: float
-    ) -> tuple[StoredSession, str] | None:
-        """Begin a session of the person that these claims name. Returns it with its secret.
+    async def start(self, claims: Mapping[str, Any], *, about: str, seconds: float) -> tuple[StoredSession, str] | None:
+        """Begin a session of the person that these claims name, in a browser. Returns it with its secret.
 
         None: they name no person. Raises `StorageError`, and `ValueError` for claims that are too large to store.
         """
@@ -123,7 +124,7 @@ class PersonSessions:
             raise ValueError(f"The identity provider says more than {MAX_CLAIMS_BYTES} bytes of this person.")
         session = StoredSession(
             id=new_id("ses"),
-            kind=kind,
+            kind="console",
             caller_id=caller.id,
             issuer=provider.config.issuer,
             about=about[:_MAX_ABOUT],
@@ -135,6 +136,34 @@ class PersonSessions:
         )
         await self.store.add_session(session)
         return session, secret
+
+    async def let_in_program(
+        self, session_id: str, person: StoredSession, *, about: str, resource: str, seconds: float, renewal: str
+    ) -> tuple[StoredSession, str]:
+        """Begin a session of a program that a person has let in. Returns it with its first access token.
+
+        `resource`: the path that its tokens are for. `renewal`: the text that renews them. Raises `StorageError`.
+        """
+        now, token = time.time(), new_program_token()
+        session = replace(
+            person,
+            id=session_id,
+            kind="program",
+            about=about[:_MAX_ABOUT],
+            created_at=now,
+            expires_at=now + seconds,
+            secret_hash=hash_secret(token),
+            secret_expires_at=now + min(seconds, ACCESS_SECONDS),
+            resource=resource,
+            renewal_hash=hash_secret(renewal),
+        )
+        await self.store.add_session(session)
+        return session, token
+
+    async def authenticate_token(self, token: str) -> Caller | None:
+        """Return the person that has let in the program with this access token. Raises `StorageError`."""
+        known = await self._find(hash_secret(token), "program")
+        return None if known is None else known.caller
 
     async def end(self, session_id: str, caller_id: str) -> bool:
         """End a session of a person, here at once and elsewhere within a second. False: there is none."""
@@ -179,7 +208,7 @@ class PersonSessions:
         for digest, known in list(self._by_hash.items()):
             if now - known.used_at > _IDLE_SECONDS and known.stored.id not in is_open:
                 del self._by_hash[digest]
-        watched = {known.stored.id: digest for digest, known in self._by_hash.items()}
+        watched = {known.stored.id for known in self._by_hash.values()}
         try:
             current = await self.store.find_current(watched)
         except StorageError as error:
@@ -187,11 +216,11 @@ class PersonSessions:
             known_until = time.monotonic() - self._known_seconds
             self._forget({each.stored.id for each in self._by_hash.values() if each.checked_at < known_until})
             return
-        self._forget(watched.keys() - current.keys())
-        for session_id, digest in watched.items():
-            found = self._by_hash.get(digest)
-            if found is not None and current.get(session_id) == digest:
-                found.checked_at = now
+        self._forget(watched - current.keys())
+        for digest, known in self._by_hash.items():
+            known.checked_at = now
+            # A renewed secret is refused, and what was begun with it goes on.
+            known.is_renewed = current.get(known.stored.id, digest) != digest
 
     def _forget(self, ids: Collection[str]) -> None:
         """Refuse these sessions from now on, and end what is open for them."""
@@ -211,7 +240,8 @@ class PersonSessions:
                 self._by_hash = {each: known for each, known in self._by_hash.items() if known.stored.id in is_open}
             known = self._by_hash[digest] = _KnownSession(stored, caller)
         known.used_at = now
-        return known if known.stored.kind == kind and known.stored.secret_expires_at > time.time() else None
+        is_accepted = known.stored.kind == kind and not known.is_renewed
+        return known if is_accepted and known.stored.secret_expires_at > time.time() else None
 
     def _build_caller(self, stored: StoredSession) -> Caller | None:
         """Return the caller of a session as the configuration has it now. None: it is of no person any more."""
@@ -223,8 +253,17 @@ class PersonSessions:
         if caller is None or caller.id != stored.caller_id:
             return None
         return replace(
-            caller, session_id=stored.id, is_from_browser=stored.kind == "console", shown_name=find_shown_name(claims)
+            caller,
+            session_id=stored.id,
+            is_from_browser=stored.kind == "console",
+            shown_name=find_shown_name(claims),
+            only_path=stored.resource,
         )
+
+
+def new_program_token() -> str:
+    """Generate an access token of a program."""
+    return PROGRAM_TOKEN_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def find_shown_name(claims: Mapping[str, Any]) -> str:

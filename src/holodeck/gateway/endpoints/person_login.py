@@ -291,7 +291,7 @@ class PersonEndpoints:
         seconds = 0.0 if login is None else login.session_hours * HOUR
         about = request.headers.get("user-agent", "")
         try:
-            started = await self._sessions.start(claims, kind="console", about=about, seconds=seconds)
+            started = await self._sessions.start(claims, about=about, seconds=seconds)
         except ValueError as error:
             log.warning("gateway.login_failed", reason=error)
             started = None

@@ -31,6 +31,7 @@ from holodeck.lib.record import record
 # Largest body of an uncounted request that is not counted as a transfer: small ones are accepted under any load.
 SMALL_BODY_BYTES = 16 * KIB
 
+_FORM = "application/x-www-form-urlencoded"
 # The type of the ASGI message that a WebSocket receives instead of a message over the budget.
 OVER_BUDGET_MESSAGE = "holodeck.no_room"
 
@@ -109,19 +110,24 @@ class BodyReader:
         self._seconds = seconds
         self._is_draining = is_draining
 
-    async def read(self, request: ServedRequest) -> bytes:
+    async def read(self, request: ServedRequest, *, is_form: bool = False) -> bytes:
         """Read the whole body. Its bytes are taken from the budget until the request ends, also when this raises.
 
         Raises `TooManyError` over the budget, and `APIError` for a body that is compressed, too large, too slow, or
-        whose content type is not JSON: a web page can send only other types without the browser's preflight request.
+        whose content type is not JSON, or that of a form where it `is_form`. A web page can send all types but JSON
+        without the browser's preflight request.
         """
         headers = request.headers
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _unsupported_encoding_error()
         declared = headers.get("content-length", "")
         has_body = declared not in ("", "0") or "transfer-encoding" in headers
-        if has_body and headers.get("content-type", "") != JSON and not _is_json(headers):
-            raise _not_json_error()
+        if (
+            has_body
+            and headers.get("content-type", "") != JSON
+            and not _is_of_type(headers, _FORM if is_form else JSON)
+        ):
+            raise _wrong_type_error(_FORM if is_form else JSON)
         if declared.isdigit():
             if int(declared) > self._limit:
                 raise _body_too_large_error(self._limit)
@@ -174,8 +180,8 @@ class BodyReader:
             raise APIError(408, message, kind="invalid_request", code="request_timeout") from None
 
 
-def _is_json(headers: Mapping[str, str]) -> bool:
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == JSON
+def _is_of_type(headers: Mapping[str, str], content_type: str) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == content_type
 
 
 def too_many_values_error() -> APIError:
@@ -203,6 +209,7 @@ def _unsupported_encoding_error() -> APIError:
     return APIError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
 
 
-def _not_json_error() -> APIError:
-    message, code = f"Send the body as JSON, with the header 'content-type: {JSON}'.", "unsupported_media_type"
-    return APIError(415, message, kind="invalid_request", code=code, accept=JSON)
+def _wrong_type_error(content_type: str) -> APIError:
+    form = "JSON" if content_type == JSON else "a form"
+    message = f"Send the body as {form}, with the header 'content-type: {content_type}'."
+    return APIError(415, message, kind="invalid_request", code="unsupported_media_type", accept=content_type)

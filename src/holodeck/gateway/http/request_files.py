@@ -30,8 +30,9 @@ from holodeck.lib.net.http1 import BodyTooLargeError
 from holodeck.lib.net.http1_pool import ConnectFailedError, send_once
 from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, RefusedAddressError, is_public_host, parse_networks
 from holodeck.lib.off_loop import run_off_loop
-from holodeck.models.gateway import RequestFiles, RequestHosts
+from holodeck.models.gateway import RequestFiles
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Item, Message
+from holodeck.models.mcp_clients import RequestHosts
 from holodeck.models.url import BadURLError, Endpoint, parse_endpoint
 
 # Files of one request, with those of its context: more than people attach to a question.

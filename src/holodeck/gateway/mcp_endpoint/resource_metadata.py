@@ -15,6 +15,7 @@ from holodeck.gateway.http.asgi import find_base_url
 from holodeck.gateway.http.errors import MCP_PATH, APIError
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.http.request import Request
+from holodeck.models.callers import JWTCallers
 from holodeck.models.gateway import GatewayFile
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -61,11 +62,17 @@ class ResourceMetadata:
         return json_reply(
             {
                 "resource": self._base_url(request.headers, request.scheme) + path,
-                "authorization_servers": [jwt.issuer],
+                "authorization_servers": [self._find_authorization_server(jwt, request)],
                 "bearer_methods_supported": ["header"],
                 "resource_name": "HoloDeck",
             }
         )
+
+    def _find_authorization_server(self, jwt: JWTCallers, request: Request) -> str:
+        """Return this gateway where clients log in at it, or else the identity provider."""
+        if self._get_settings().mcp_endpoint.login is None:
+            return jwt.issuer
+        return self._base_url(request.headers, request.scheme)
 
     def challenge(self, headers: Mapping[str, str], scheme: str, path: str) -> str:
         """Return the value of `WWW-Authenticate` for a request that is refused at this path of the endpoint."""

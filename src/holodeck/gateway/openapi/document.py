@@ -182,6 +182,8 @@ def _build_responses(route: Route) -> dict[str, Any]:
         responses[str(status)] = {"description": about}
     for status, about in sorted(_describe_errors(route).items()):
         responses[str(status)] = {"description": about, "content": {JSON: {"schema": ref(route.error)}}}
+    for status, name in route.other_replies.items():
+        responses[str(status)] = {"description": _OTHER_REPLIES[name], "content": {JSON: {"schema": ref(name)}}}
     for status, about in route.error_pages.items():
         responses[str(status)] = {"description": about, "content": {"text/html": {"schema": {"type": "string"}}}}
     if route.unready_reply is not None:
@@ -189,6 +191,9 @@ def _build_responses(route: Route) -> dict[str, Any]:
         responses["503"] = {"description": "Not ready.", "content": {JSON: {"schema": either}}}
     responses["default"] = {"description": "Any other error.", "content": {JSON: {"schema": ref(route.error)}}}
     return responses
+
+
+_OTHER_REPLIES = {"RegisteredClient": "Registered.", "OAuthError": "Refused, in the words of OAuth."}
 
 
 def _describe_errors(route: Route) -> dict[int, str]:

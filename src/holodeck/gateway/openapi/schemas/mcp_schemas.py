@@ -10,6 +10,7 @@ from holodeck.gateway.openapi.schemas.schema import (
     Schema,
     any_of,
     array,
+    boolean,
     constant,
     integer,
     mapping,
@@ -60,6 +61,7 @@ def build_mcp_schemas() -> dict[str, Schema]:
             array(ref("MCPMessage")),
             about="One message, or several of a client of version 2025-03-26.",
         ),
+        **_oauth_schemas(),
         "ResourceMetadata": record_of(
             {
                 "resource": string("The address of the MCP endpoint, which tokens are for."),
@@ -68,5 +70,46 @@ def build_mcp_schemas() -> dict[str, Schema]:
                 "resource_name": string(),
             },
             "Where a client gets a token for the MCP endpoint (RFC 9728).",
+        ),
+    }
+
+
+def _oauth_schemas() -> dict[str, Schema]:
+    texts = array(string())
+    return {
+        "OAuthError": record_of({"error": string("As OAuth names it."), "error_description": string()}),
+        "AccessToken": record_of(
+            {
+                "access_token": string("For the MCP endpoint alone."),
+                "token_type": constant("Bearer"),
+                "expires_in": integer("Seconds."),
+                "refresh_token": string("Renews the access token, once."),
+            }
+        ),
+        "RegisteredClient": record_of(
+            {
+                "client_id": string("What the client has said of itself, sealed."),
+                "client_id_issued_at": integer(),
+                "client_name": string(),
+                "redirect_uris": texts,
+                "grant_types": texts,
+                "response_types": texts,
+                "token_endpoint_auth_method": constant("none"),
+            }
+        ),
+        "AuthorizationServer": record_of(
+            {
+                **dict.fromkeys(
+                    ("issuer", "authorization_endpoint", "token_endpoint", "revocation_endpoint"), string()
+                ),
+                "registration_endpoint": string("Absent where no client may register itself."),
+                "response_types_supported": texts,
+                "grant_types_supported": texts,
+                "code_challenge_methods_supported": texts,
+                "token_endpoint_auth_methods_supported": texts,
+                "client_id_metadata_document_supported": boolean(),
+                "authorization_response_iss_parameter_supported": boolean(),
+            },
+            optional=("registration_endpoint",),
         ),
     }
