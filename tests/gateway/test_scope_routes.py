@@ -44,6 +44,9 @@ SCOPED = {
     "POST /v1/mcp/servers/{name}/login": ("servers",),
     "GET /v1/mcp/servers/{name}/login": ("servers",),
     "DELETE /v1/mcp/servers/{name}/login": ("servers",),
+    "POST /v1/mcp/logins/{name}": ("servers",),
+    "GET /v1/mcp/logins/{name}": ("servers",),
+    "DELETE /v1/mcp/logins/{name}": ("servers",),
     "POST /mcp": ("agents", "servers", "tools"),
     "POST /mcp/{server}": SERVERS,
     # The session of a caller is its own: what it may do in it is decided for each POST.
@@ -108,6 +111,8 @@ SCOPED = {
     "GET /.well-known/oauth-protected-resource/mcp": NONE,
     "GET /.well-known/oauth-protected-resource/mcp/{server}": NONE,
     "GET /v1/mcp/login/callback": NONE,
+    "GET /v1/mcp/login/begin": NONE,
+    "POST /v1/mcp/login/begin": NONE,
     "GET /healthz": NONE,
     "GET /readyz": NONE,
     "GET /openapi.json": NONE,

@@ -310,7 +310,7 @@ export interface MCPLogin {
   object: "mcp_login";
   server: string;
   status: "waiting" | "completed" | "failed";
-  /** The login page. Null once the login is over. */
+  /** The login page, or the link that begins a login. Null once it is over. */
   authorization_url: string | null;
   /** Where the browser comes back to. A `client_id` must have it registered. */
   redirect_uri: string;

@@ -59,6 +59,7 @@ from holodeck.gateway.endpoints.servers import ServerEndpoints
 from holodeck.gateway.endpoints.usage import UsageEndpoints
 from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.mcp.caller_logins import CallerLogins
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.mcp.server_logins import build_logins
@@ -144,6 +145,7 @@ class Service:
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
         self._logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
+        self._caller_logins = CallerLogins(self._logins, self.configurations, self.callers)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         self._accounts = accounts = Accounts(self._metrics, self.meter, self._budgets)
@@ -194,6 +196,7 @@ class Service:
         tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = self._build_server()
         host, port = listeners[0].getsockname()[:2]
+        self._caller_logins.local_url = f"http://127.0.0.1:{port}"
         try:
             await check_auth_is_not_lost(self.configurations.current.loaded, self.store.usage, self.store.caller_keys)
             await self.audit.open()
@@ -272,7 +275,7 @@ class Service:
         self._mcp_endpoint.end_all_of(revoked)
         self.runs.cancel_background(revoked)
         self.pool.close_callers(revoked)
-        self._logins.cancel_callers(revoked)
+        self._logins.end_callers(revoked, self._has_caller)
         cancel = partial(self.background.cancel_callers, revoked, time.time(), requests)
         self._tasks.supervise(cancel, name=f"cancel responses of {', '.join(sorted(revoked.names))}")
 
@@ -347,6 +350,11 @@ class Service:
             return known.key
         return next((key for key in self.configurations.current.gateway.keys if key.name == name), None)
 
+    def _has_caller(self, caller_id: str) -> bool:
+        """Return whether there is a key of this caller, in force or not."""
+        known = (each.key for each in self.stored_keys.list_keys())
+        return any(key.caller_id == caller_id for key in (*known, *self.configurations.current.gateway.keys))
+
     def _has_server(self, name: str) -> bool:
         return name in self.configurations.current.server_names
 
@@ -406,7 +414,7 @@ class Service:
                 list_failing=lambda: self._tasks.failing,
             ),
             servers=ServerEndpoints(self.configurations, self._metrics, reload=self._reload),
-            logins=LoginEndpoints(self.configurations, self._logins),
+            logins=LoginEndpoints(self.configurations, self._logins, self._caller_logins),
             keys=KeyEndpoints(
                 self.configurations,
                 callers=self.callers,
@@ -520,6 +528,7 @@ class Service:
     def _connect_servers(self, configuration: Configuration) -> None:
         """Connect the MCP servers in the background, so that the log says now what does not work. Does not wait."""
         self._logins.add_servers(configuration.server_tools)
+        self._caller_logins.add_servers(configuration.server_tools)
         if configuration.gateway.mcp_connect == "start":
             work = connect_servers(configuration.server_tools)
             self._tasks.start(work, name="connect servers")

@@ -96,6 +96,9 @@ class OAuthAuthorizationCode(_AuthModel):
 
     type: Literal["oauth_authorization_code"] = "oauth_authorization_code"
     """OAuth with a user: login with a browser. E.g. `oauth_authorization_code`, not `oauth`."""
+    per: Literal["gateway", "caller"] = "gateway"
+    """Whose login a gateway calls tools with: one for all callers, or that of each caller. E.g. `caller`, not `user`.
+    """
     client_id: NonEmpty | None = None
     """Client id at the authorization server. Absent: the client registers itself, or uses `client_metadata_url`. E.g.
     `holodeck`, not `''`."""
@@ -125,6 +128,7 @@ class OAuthAuthorizationCode(_AuthModel):
             client_secret: str | Secret | None = None,
             client_metadata_url: str | None = None,
             issuer: str | None = None,
+            per: Literal["gateway", "caller"] = "gateway",
             scopes: list[str] = ...,
             redirect_port: int | None = None,
             dpop: bool = False,

@@ -66,6 +66,7 @@ WHERE caller_id = $1 AND key = $2 AND (claim IS NULL OR claim = $3 OR claimed_un
 _SAVE = "UPDATE server_logins SET record = $4 WHERE caller_id = $1 AND key = $2 AND claim = $3"
 _FREE = "UPDATE server_logins SET claim = NULL WHERE caller_id = $1 AND key = $2 AND claim = $3"
 _DELETE = "DELETE FROM server_logins WHERE caller_id = $1 AND key = $2"
+_READ_OWNERS = "SELECT DISTINCT caller_id FROM server_logins WHERE caller_id = ANY($1)"
 _DELETE_OF = (
     "DELETE FROM server_logins WHERE caller_id = ANY($1)",
     "DELETE FROM login_flows WHERE caller_id = ANY($1)",
@@ -138,10 +139,12 @@ class ServerLoginStore(Storing):
         await self.delete_logins_of([caller_id])
 
     @transaction()
-    async def delete_logins_of(self, db: Connection, caller_ids: Collection[str]) -> None:
-        """Delete all logins of callers, and those that wait."""
+    async def delete_logins_of(self, db: Connection, caller_ids: Collection[str]) -> list[str]:
+        """Delete all logins of callers, and those that wait. Returns which of the callers had a login."""
+        found = await db.fetch_rows(_READ_OWNERS, db.array(caller_ids))
         for sql in _DELETE_OF:
             await db.write(sql, db.array(caller_ids))
+        return [row[0] for row in found]
 
     @statement()
     async def start_flow(self, db: Connection, flow: StoredFlow, link_digest: str | None = None) -> None:

@@ -22,15 +22,20 @@ def build_page(title: str, text: str, *, status: int = 200) -> Reply:
 
 
 def build_question_page(
-    title: str, paragraphs: Sequence[str], *, fields: Mapping[str, str], choices: Mapping[str, str], leads_to: str
+    title: str,
+    paragraphs: Sequence[str],
+    *,
+    choices: Mapping[str, str],
+    fields: Mapping[str, str] | None = None,
+    leads_to: str = "",
 ) -> Reply:
     """Build a page that asks a person, and sends the answer to its own address.
 
-    All is plain text. `fields`: sent with the answer. `choices`: the labels of the buttons, by the value of `decision`.
+    All is plain text. `choices`: the labels of the buttons, by the value of `decision`. `fields`: sent with the answer.
     `leads_to`: the origin or the scheme to which the answer is redirected, which a browser checks, too.
     """
     hidden = "".join(
-        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in fields.items()
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">' for name, value in (fields or {}).items()
     )
     buttons = "".join(
         f'<button name="decision" value="{escape(value)}">{escape(label)}</button>' for value, label in choices.items()
@@ -38,8 +43,15 @@ def build_question_page(
     texts = "".join(f"<p>{escape(text)}</p>" for text in paragraphs)
     # A form has an `Origin` only with this policy, and the request is accepted only with one.
     return _build_reply(
-        title, f'{texts}<form method="post">{hidden}{buttons}</form>', f"'self' {leads_to}", "same-origin", 200
+        title, f'{texts}<form method="post">{hidden}{buttons}</form>', f"'self' {leads_to}".strip(), "same-origin", 200
     )
+
+
+def build_departure_page(title: str, text: str, url: str) -> Reply:
+    """Build a page that leads on to a URL elsewhere. Some browsers block a redirect of a form."""
+    where = escape(url)
+    link = f'<meta http-equiv="refresh" content="0; url={where}"><p><a href="{where}">Go on</a></p>'
+    return _build_reply(title, f"<p>{escape(text)}</p>{link}", "'none'", "no-referrer", 200)
 
 
 def _build_reply(title: str, content: str, form_action: str, referrer_policy: str, status: int) -> Reply:

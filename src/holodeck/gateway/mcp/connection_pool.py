@@ -1,4 +1,4 @@
-"""Pool of connections to MCP servers that requests declare, by their URL or with credentials of the caller.
+"""Pool of connections to MCP servers that are one caller's: declared by a request, or with a login of the caller.
 
 A connection belongs to one caller, one label, one URL and one set of headers; two requests that differ in any of these
 share none. It is open while a request uses it and for `idle_seconds` afterwards, so that the next request of the same
@@ -44,6 +44,8 @@ class _ConnectionKey:
     headers: frozenset[tuple[str, Secret]]
     server: MCPPlugin | None
     """The operator's server, whose URL and rules apply. Two agents may have different servers of one name."""
+    has_login: bool = False
+    """Whether the caller has logged in there itself."""
 
 
 @dataclass
@@ -93,11 +95,31 @@ class CallerConnectionPool:
             headers=frozenset(headers_of(declaration).items()),
             server=server,
         )
+        with self._acquire(key, lambda: self._build_server_tools(declaration, server)) as server_tools:
+            yield server_tools
+
+    @contextmanager
+    def acquire_login(self, caller_id: str, server: MCPPlugin, build: Callable[[], MCPPlugin]) -> Iterator[MCPPlugin]:
+        """Provide the caller's connection to a server of the operator with a login of its own, as `acquire`.
+
+        `build`: builds its plugin. Raises `MCPConnectionError` when the pool is full of connections in use.
+        """
+        key = _ConnectionKey(
+            caller_id=caller_id, label=server.name, url="", headers=frozenset(), server=server, has_login=True
+        )
+        with self._acquire(key, lambda: ServerTools(build(), discovery_timeout=self._timeout)) as server_tools:
+            yield server_tools.server
+
+    def close_login(self, caller_id: str, name: str) -> None:
+        """Close a caller's connections with a login of its own to the servers of a name, also those in use."""
+        self._evict_matching(lambda key: key.has_login and (key.caller_id, key.label) == (caller_id, name))
+
+    @contextmanager
+    def _acquire(self, key: _ConnectionKey, build: Callable[[], ServerTools]) -> Iterator[ServerTools]:
         entry = self._entries.get(key)
         if entry is None:
             self._evict_if_full(key)
-            entry = _PooledServer(self._build_server_tools(declaration, server))
-            self._entries[key] = entry
+            entry = self._entries[key] = _PooledServer(build())
         self._entries.move_to_end(key)
         entry.users += 1
         try:

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,7 +33,7 @@ from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.tool import MCPTool
-from holodeck.storage.server_logins import StoredFlow
+from holodeck.storage.server_logins import FlowStatus, StoredFlow
 from holodeck.storage.store import ResponseStore
 from holodeck.tools.mcp.auth.provider import auth_error
 from holodeck.tools.mcp.auth.redirect import LOGIN_TIMEOUT, Redirect, RedirectResult, late_login_error, read_redirect
@@ -49,6 +49,10 @@ CLOSE_GRACE = 5.0
 # Seconds between two looks for an answer that came to another gateway.
 _ANSWER_POLL = 0.5
 _ID_BYTES = 16
+LINK_PATH = "/v1/mcp/login/begin"
+"""The page of a link, on which a person begins a login."""
+# Seconds that a link must be good for to be shown once more.
+_LINK_LEEWAY = 120.0
 
 LoginStatus = Literal["waiting", "completed", "failed"]
 Reconnect = Callable[[], Awaitable[None]]
@@ -58,6 +62,7 @@ Reconnect = Callable[[], Awaitable[None]]
 class LoginState:
     """A login as it is shown to its owner."""
 
+    id: str
     server: str
     status: LoginStatus
     redirect_uri: str
@@ -211,6 +216,7 @@ class ServerLogins:
         self._running: dict[tuple[str, str], _RunningLogin] = {}
         """By owner and server, the latest that this gateway has started."""
         self._tasks = TaskSet()
+        self._linking = asyncio.Lock()
 
     def add_servers(self, servers: Iterable[ServerTools]) -> None:
         """Let servers use the logins that the gateways share."""
@@ -224,21 +230,61 @@ class ServerLogins:
 
         `reconnect` connects the server with the new tokens. Raises MCPError if the flow fails before the page is known.
         """
-        flow = StoredFlow(
-            id=secrets.token_hex(_ID_BYTES),
-            caller_id=SHARED,
-            server=tool.name,
-            started_by=caller_id,
-            status="waiting",
-            expires_at=time.time() + LOGIN_TIMEOUT,
-            content=b"",
-        )
+        flow = self._build_flow(tool.name, SHARED, caller_id, "waiting")
         flow = replace(flow, content=_seal_state(self._storage, flow, redirect_uri))
         await self._storage.store.start_flow(flow)
         login = self._run(flow, redirect_uri)
         login.run(tool, self._tasks, None, reconnect)
         await login.wait_page()
         return self._read_state(login.flow)
+
+    async def create_link(self, server: str, caller_id: str, base_url: str) -> LoginState:
+        """Return the login of a caller at a server, with a link at this address that begins it.
+
+        A link that was not followed yet is shown again: several calls at once get the same one.
+        """
+        async with self._linking:
+            flow = await self._storage.store.find_flow(caller_id, server)
+            state = None if flow is None or flow.status != "linked" else self._read_state(flow)
+            if state is not None and state.authorization_url and state.expires_at - time.time() > _LINK_LEEWAY:
+                return state
+            link = secrets.token_urlsafe()
+            flow = self._build_flow(server, caller_id, caller_id, "linked")
+            url = f"{base_url}{LINK_PATH}?link={link}"
+            flow = replace(flow, content=_seal_state(self._storage, flow, "", authorization_url=url))
+            await self._storage.store.start_flow(flow, digest_of(link))
+            return self._read_state(flow)
+
+    async def find_link(self, link: str) -> StoredFlow | None:
+        """Return the login that a link begins. None: it was followed or replaced, or is too late."""
+        flow = await self._storage.store.find_flow_by_link(digest_of(link))
+        return flow if flow is not None and flow.status == "linked" and flow.expires_at > time.time() else None
+
+    async def follow_link(self, flow: StoredFlow, tool: MCPTool, redirect_uri: str, browser: str) -> LoginState | None:
+        """Begin the login of a link in the browser with this secret, once. None: another browser has.
+
+        Raises MCPError if the flow fails before the page is known.
+        """
+        if not await self._storage.store.follow_link(flow, digest_of(browser)):
+            return None
+        flow = replace(flow, status="waiting", browser_digest=digest_of(browser))
+        login = self._run(flow, redirect_uri)
+        login.run(tool, self._tasks, self.open_tokens(tool.name, flow.caller_id), _do_nothing)
+        await login.wait_page()
+        return self._read_state(login.flow)
+
+    async def withdraw(self, tool: MCPTool, caller_id: str) -> None:
+        """Log a caller out of a server, at all gateways, and cancel a login that waits."""
+        from holodeck.tools.mcp.auth.factory import build_login_provider
+
+        await self.cancel(tool.name, caller_id)
+        tokens = self.open_tokens(tool.name, caller_id)
+        await build_login_provider(tool, show=None, store=tokens).logout()
+        self._audit.post_login(caller=caller_id, server=tool.name, outcome="withdrawn")
+
+    def open_tokens(self, server: str, caller_id: str) -> GatewayTokenStore:
+        """Return the token store of a caller's login."""
+        return GatewayTokenStore(self._storage, server, caller_id)
 
     async def find(self, server: str, caller_id: str = SHARED) -> LoginState | None:
         """Return the latest login of an owner at a server."""
@@ -259,23 +305,37 @@ class ServerLogins:
             content = _seal_state(self._storage, flow, uri, error=str(error))
             await self._storage.store.end_flow(flow, "failed", content)
 
-    def cancel_callers(self, revoked: RevokedCallers) -> None:
-        """Cancel the logins here that callers have started whose credentials were withdrawn."""
+    def end_callers(self, revoked: RevokedCallers, has_caller: Callable[[str], bool]) -> None:
+        """Cancel the logins here that callers have started whose credentials were withdrawn.
+
+        Those of callers that do not exist any more are deleted. The tokens of a caller whose key was changed stay.
+        """
         for login in self._running.values():
             if login.flow.started_by in revoked:
                 reason = "the key of the caller that has started it was withdrawn."
                 self._tasks.start(login.cancel(reason), name=f"cancel login at {login.flow.server}")
+        gone = [name for name in revoked.names if not name.endswith(":") and not has_caller(name)]
+        if gone:
+            self._tasks.supervise(partial(self._delete_of, gone), name="delete logins")
 
-    async def accept(self, query: Mapping[str, str], browser: str = "") -> RedirectResult | None:
-        """Give a redirect to the login that waits for its state. None if there is none, or not of this browser.
+    async def _delete_of(self, caller_ids: Collection[str]) -> None:
+        try:
+            deleted = await self._storage.store.delete_logins_of(caller_ids)
+        except StorageError as error:
+            # Nothing uses them: the ids are not given to other callers.
+            log.warning("gateway.storage_failed", error=error)
+            return
+        for caller_id in deleted:
+            self._audit.post_login(caller=caller_id, server="", outcome="withdrawn")
 
-        `browser`: the secret of the browser's cookie, or empty.
-        """
+    async def accept(self, query: Mapping[str, str], cookies: Mapping[str, str]) -> RedirectResult | None:
+        """Give a redirect to the login that waits for its state. None if there is none, or not of this browser."""
         digest = digest_of(query.get("state", ""))
         flow = await self._storage.store.find_flow_by_state(digest)
         if flow is None or not flow.is_alive:
             return None
-        if flow.browser_digest is not None and not hmac.compare_digest(flow.browser_digest, digest_of(browser)):
+        browser = digest_of(cookies.get(cookie_name_of(flow), ""))
+        if flow.browser_digest is not None and not hmac.compare_digest(flow.browser_digest, browser):
             log.warning("mcp.login_of_another_browser", server=flow.server, caller=flow.caller_id)
             return None
         result = read_redirect(query)
@@ -295,6 +355,17 @@ class ServerLogins:
             return user
         return GatewayTokenStore(self._storage, server, SHARED, user)
 
+    def _build_flow(self, server: str, caller_id: str, started_by: str, status: FlowStatus) -> StoredFlow:
+        return StoredFlow(
+            id=secrets.token_hex(_ID_BYTES),
+            caller_id=caller_id,
+            server=server,
+            started_by=started_by,
+            status=status,
+            expires_at=time.time() + LOGIN_TIMEOUT,
+            content=b"",
+        )
+
     def _run(self, flow: StoredFlow, redirect_uri: str) -> _RunningLogin:
         """Build the login of a flow in place of the one before."""
         key = (flow.caller_id, flow.server)
@@ -310,9 +381,13 @@ class ServerLogins:
         # Sealed with a key that is not there any more.
         except BrokenSealError:
             content = {}
-        is_interrupted = flow.status == "waiting" and (not flow.is_alive or flow.expires_at < time.time())
+        is_late = flow.expires_at < time.time()
+        is_interrupted = (flow.status == "waiting" and not flow.is_alive) or (
+            flow.status in ("linked", "waiting") and is_late
+        )
         error = str(auth_error(flow.server, "the login was interrupted.")) if is_interrupted else content.get("error")
         return LoginState(
+            id=flow.id,
             server=flow.server,
             status="failed" if is_interrupted else "waiting" if flow.status == "linked" else flow.status,
             redirect_uri=content.get("redirect_uri", ""),
@@ -348,9 +423,18 @@ async def use_new_login(server: MCPPlugin) -> None:
         await login.use_stored()
 
 
+async def _do_nothing() -> None:
+    """Reconnect nothing: the connections of a caller look for its login themselves."""
+
+
 def digest_of(secret: str) -> str:
     """Return the digest by which a secret of a browser is found: it has as many random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def cookie_name_of(flow: StoredFlow) -> str:
+    """Return the name of the cookie that binds a login to one browser. Other sites and hosts cannot set it."""
+    return f"__Host-holodeck-login-{flow.id}"
 
 
 def _seal_state(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
@@ -15,6 +15,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models.auth import BearerAuth
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.call_limit import CallLimit
+from holodeck.tools.mcp.callers_plugin import CallersPlugin, is_per_caller
 from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.lock.drift import ServerLock
@@ -90,24 +91,21 @@ def create_mcp_plugin(
         on_stderr=callbacks.on_stderr if callbacks is not None else None,
     )
 
-    def build_similar(
-        other: MCPTool, secrets: tuple[Secret, ...], call_limit: CallLimit, budget: ByteBudget
-    ) -> MCPPlugin:
+    def build_similar(other: MCPTool, secrets: tuple[Secret, ...], **own: Any) -> MCPPlugin:
         return create_mcp_plugin(
             other,
             base_dir=base_dir,
             callbacks=callbacks,
             limits=limits,
             untrusted=UntrustedServer(secrets=secrets),
-            call_limit=call_limit,
-            budget=budget,
             lock=lock,
             may_expose_causes=may_expose_causes,
             build_transport=build_transport,
             is_offline=is_offline,
+            **own,
         )
 
-    plugin_class = _PLUGIN_CLASSES.get(tool.transport, MCPPlugin)
+    plugin_class = CallersPlugin if is_per_caller(tool) else _PLUGIN_CLASSES.get(tool.transport, MCPPlugin)
     return plugin_class(
         setup, callbacks=callbacks, limits=limits, call_limit=call_limit, lock=lock, build_similar=build_similar
     )

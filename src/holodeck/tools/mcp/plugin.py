@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
@@ -32,11 +31,12 @@ __all__ = [
 
 
 class BuildSimilar(Protocol):
-    """Builds the plugin of another definition with the settings of the first one; the server is then untrusted."""
+    """Builds the plugin of another definition with the settings of the first one; the server is then untrusted.
 
-    def __call__(
-        self, other: MCPTool, secrets: tuple[Secret, ...], call_limit: CallLimit, budget: ByteBudget
-    ) -> MCPPlugin: ...
+    `own`: what the plugin has for itself, as parameters of `create_mcp_plugin`.
+    """
+
+    def __call__(self, other: MCPTool, secrets: tuple[Secret, ...], **own: Any) -> MCPPlugin: ...
 
 
 class MCPPlugin(MCPClient):
@@ -74,7 +74,12 @@ class MCPPlugin(MCPClient):
         """
         assert self._build_similar is not None  # noqa: S101 - every plugin of a remote server is built by the factory
         tool = self.config.model_copy(update={"headers": dict(headers), "auth": None})
-        return self._build_similar(tool, tuple(secrets), self.call_limit, self.budget)
+        return self._build_similar(tool, tuple(secrets), call_limit=self.call_limit, budget=self.budget)
+
+    def with_auth(self, auth: MCPAuthProvider) -> MCPPlugin:
+        """Return a plugin of the same server with other credentials, as `with_headers`."""
+        assert self._build_similar is not None  # noqa: S101 - as in `with_headers`
+        return self._build_similar(self.config, (), call_limit=self.call_limit, budget=self.budget, auth=auth)
 
     def has_same_definition(self, other: MCPPlugin) -> bool:
         """Return whether two plugins are of the same server in every respect: definition, folder and accepted tools."""

@@ -251,9 +251,10 @@ def _login_schemas() -> dict[str, Schema]:
         "object": constant("mcp_login"),
         "server": string(),
         "status": choice(("waiting", "completed", "failed")),
-        "authorization_url": nullable(string("The login page. Null once the login is over.")),
+        "authorization_url": nullable(string("The login page, or the link that begins a login. Null once it is over.")),
         "redirect_uri": string("Where the browser comes back to. A `client_id` must have it registered."),
         "expires_at": integer("Seconds since 1970. Until then the page must be answered."),
         "error": nullable(string("Why the login has failed.")),
     }
-    return {"MCPLogin": record_of(login), **model_schemas((StartLogin,))}
+    deleted = {"object": constant("mcp_login.deleted"), "server": string(), "deleted": boolean()}
+    return {"MCPLogin": record_of(login), "DeletedLogin": record_of(deleted), **model_schemas((StartLogin,))}

@@ -93,6 +93,11 @@ class AuthorizationCode:
         """True when there is a token. Before the first request, which loads the stored one, always false."""
         return self._token is not None
 
+    async def has_login(self) -> bool:
+        """Return whether there is a token to send now, which was renewed if it had to be. Raises MCPError."""
+        headers = await self.headers()
+        return bool(headers) or (await self.use_stored() and bool(await self.headers()))
+
     async def login(self) -> None:
         """Log in now, even if a token is stored. Raises MCPError. May be cancelled while it waits for the person."""
         await self._load()
