@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
 import pytest
@@ -205,3 +205,68 @@ async def test_the_tokens_of_a_caller_end_with_its_key(tmp_path: Path, storage: 
         while await store.find_flow(caller_id, NAME) is not None:
             pass
         assert await store.delete_logins_of([caller_id]) == []
+
+
+@async_test(60)
+async def test_a_request_that_lets_servers_ask_goes_on_after_the_login(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (_, gateway):
+        body = {"model": MODEL, "input": "Go", "tools": [TOOL], "background": True, "elicitation": "ask"}
+        _, made = await gateway.send("POST", "/v1/responses", body, key=ALICE)
+        path = f"/v1/responses/{made['id']}"
+        while not (asked := (await gateway.send("GET", f"{path}/elicitations", key=ALICE))[1]["data"]):
+            pass
+        assert (asked[0]["mode"], asked[0]["server_label"]) == ("url", NAME)
+        assert (await Browser().log_in(asked[0]["url"]))[0] == 200
+        answer = f"{path}/elicitations/{asked[0]['id']}"
+        assert (await gateway.send("POST", answer, {"action": "accept"}, key=ALICE))[0] == 200
+        while (said := (await gateway.send("GET", path, key=ALICE))[1])["status"] in ("queued", "in_progress"):
+            pass
+        (call_item,) = [item for item in said["output"] if item["type"] == "mcp_call"]
+        assert call_item["error"] is None
+
+
+@async_test(60)
+async def test_an_answer_of_another_issuer_is_refused(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (site, gateway):
+        browser, issued = Browser(), len(site.authority.requests)
+        _, _, headers = await browser.send("GET", await browser.find_page(find_link(await ask(gateway, ALICE))))
+        query = parse_qs(urlsplit(headers["location"]).query)
+        mixed = {"code": "the-code", "state": query["state"][0], "iss": "https://evil.example.com"}
+        assert (await browser.send("GET", f"{gateway.url}/v1/mcp/login/callback?{urlencode(mixed)}"))[0] == 200
+        login = await wait_own(gateway, ALICE)
+        assert (login["status"], "does not come from the issuer" in login["error"]) == ("failed", True)
+        assert len(site.authority.requests) == issued
+
+
+@async_test(60)
+async def test_a_login_without_pkce_does_not_begin(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (site, gateway):
+        link = find_link(await ask(gateway, ALICE))
+        site.authority.metadata = {"code_challenge_methods_supported": ["plain"]}
+        asked = len(site.authority.authorizations)
+        assert (await Browser().send("POST", link))[0] == 502
+        assert len(site.authority.authorizations) == asked
+        assert "does not know PKCE" in (await wait_own(gateway, ALICE))["error"]
+
+
+@async_test(60)
+async def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (_, gateway):
+        link = find_link(await ask(gateway, ALICE))
+        elsewhere = f"{link}&redirect_uri=https://evil.example.com&next=https://evil.example.com"
+        status, page, headers = await Browser().send("POST", elsewhere)
+        assert (status, "evil" in page, "location" in headers) == (200, False, False)
+
+
+@async_test(60)
+async def test_a_changed_issuer_does_not_get_the_tokens_of_the_one_before(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (site, gateway):
+        await log_in(gateway, ALICE)
+        assert (await ask(gateway, ALICE))["error"] is None
+        token = find_token(site)
+        sent = len(site.resource.request_headers)
+        assert await gateway.reload(mcp_servers=[site.entry(per="caller", issuer="https://login.example.com")])
+        body = {"model": MODEL, "input": "Go", "tools": [TOOL]}
+        await gateway.send("POST", "/v1/responses", body, key=ALICE)
+        headers = site.resource.request_headers[sent:]
+        assert not [each for each in headers if each.get("Authorization") in (token, "Bearer token-1")]
