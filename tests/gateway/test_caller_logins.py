@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,17 @@ class Browser:
     def __init__(self) -> None:
         self.cookies: dict[str, str] = {}
 
-    async def send(self, method: str, url: str) -> tuple[int, str, dict[str, str]]:
+    async def send(
+        self, method: str, url: str, *, page: Mapping[str, str] | None = None
+    ) -> tuple[int, str, dict[str, str]]:
+        """Open a URL, or send the form of a page. `page`: what the browser says of it; None: it is of the gateway."""
         headers = {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        form = {"decision": "go"} if method == "POST" else None
+        if form is not None:
+            headers |= {"origin": "{0.scheme}://{0.netloc}".format(urlsplit(url))} if page is None else page
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, url, headers=headers, allow_redirects=False) as answer,
+            session.request(method, url, headers=headers, data=form, allow_redirects=False) as answer,
         ):
             for name, cookie in answer.cookies.items():
                 assert cookie["secure"]
@@ -187,6 +193,30 @@ async def test_a_link_is_followed_once_and_its_answer_belongs_to_that_browser(tm
         assert (await mine.send("GET", back))[0] == 400, "a code and a state are good for one answer"
         assert len(site.authority.requests) == issued + 1
         assert "Log in at" in str((await ask(gateway, BOB))["error"])
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {},
+        {"origin": "null"},
+        {"origin": "https://evil.example.com"},
+        {"origin": "https://evil.example.com", "sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+@async_test(60)
+async def test_a_page_of_another_site_cannot_send_a_person_through_the_login_of_a_caller(
+    tmp_path: Path, page: dict[str, str]
+) -> None:
+    async with serve(tmp_path) as (site, gateway):
+        link, begun = find_link(await ask(gateway, ALICE)), len(site.authority.authorizations)
+        person = Browser()
+        status, _, headers = await person.send("POST", link, page=page)
+        assert (status, "set-cookie" in headers, person.cookies) == (403, False, {})
+        assert len(site.authority.authorizations) == begun
+        assert (await Browser().log_in(link))[0] == 200, "the link is not used up"
 
 
 @async_test(60)
