@@ -93,9 +93,17 @@ async def store_directly(store: ResponseStore, caller_id: str) -> None:
         id=call_id, response_id=response_id, caller_id=caller_id, created_at=0.0, expires_at=9e9, question=b"{}"
     )
     await store.elicitations.add_elicitation(question)
-    times = {"created_at": 0.0, "expires_at": 9e9, "secret_expires_at": 9e9}
     session = StoredSession(
-        id=call_id, kind="console", caller_id=caller_id, issuer="", about="", secret_hash=call_id, claims=b"{}", **times
+        id=call_id,
+        kind="console",
+        caller_id=caller_id,
+        issuer="",
+        about="",
+        created_at=0.0,
+        expires_at=9e9,
+        secret_hash=call_id,
+        secret_expires_at=9e9,
+        claims=b"{}",
     )
     await store.person_sessions.add_session(session)
     await store.mcp_sessions.add_session(
