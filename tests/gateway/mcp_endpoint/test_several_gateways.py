@@ -17,13 +17,15 @@ import orjson
 import pytest
 from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process
-from gateway.mcp_endpoint.raw_client import RawClient, build_call, build_request, read_events
+from gateway.mcp_endpoint.raw_client import RawClient, build_call, build_request, raw_client, read_events
 from gateway.mcp_endpoint.request_balancer import run_balancer
 from gateway.mcp_endpoint.sdk_client import connect, text_of
-from gateway.running_gateway import gateway_config
+from gateway.running_gateway import gateway_config, run_gateway
 from installed_servers import PACKAGES
 from mcp import MCPDeprecationWarning, types
 
+from holodeck.lib.byte_budget import Reservation
+from holodeck.lib.limits import MIB
 from holodeck.testing import FaultyMCPServer
 
 SECONDS = 120.0
@@ -277,6 +279,31 @@ async def test_a_relayed_call_is_answered_before_either_of_its_gateways_stops(
         assert await group.gateways[place].wait_exit() == 0
         still = await group.client(1 - place, like=first)
         assert (await still.send(build_request("ping")))[0] == 200
+
+
+@pytest.mark.proves("D-38", "D-29")
+@async_test(SECONDS)
+async def test_what_is_relayed_is_in_the_budgets_of_both_gateways(tmp_path: Path, storage: dict[str, Any]) -> None:
+    text, limits = "x" * 400_000, {"body_bytes": MIB, "bodies_bytes": 4 * MIB}
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, mcp={"all": server}, limits=limits, **storage) as one,
+        run_gateway(tmp_path, mcp={"all": server}, limits=limits, **storage) as other,
+        raw_client(one) as first,
+        raw_client(other) as second,
+    ):
+        await first.initialize()
+        second.session_id = first.session_id
+        status, answer = await second.send(build_call("echo", text=text))
+        assert (status, answer["result"]["content"][0]["text"]) == (200, text)
+        with Reservation(one.service.budget) as taken:
+            taken.extend(one.service.budget.available - len(text))
+            status, refused = await second.send(build_call("echo", text=text))
+            assert (status, "limit of bytes" in refused["error"]["message"]) == (429, True)
+        assert len(server.calls("echo")) == 1
+        for gateway in (one, other):
+            while gateway.service.budget.used:
+                assert (await second.send(build_request("ping")))[0] == 200
 
 
 @pytest.mark.proves("D-38", "D-29")
