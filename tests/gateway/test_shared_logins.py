@@ -16,6 +16,8 @@ from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.config_entries import keys
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from gateway.login_site import LOGIN, NAME, LoginSite, run_login_site
+from gateway.mcp_endpoint.sdk_client import connect, text_of
+from gateway.test_caller_logins import LINK, Browser, find_token
 from storage.postgres_server import PostgresServer
 
 OPS = {"authorization": "Bearer hd-ops"}
@@ -32,14 +34,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def run_two(folder: Path, database: str, site: LoginSite) -> AsyncIterator[list[GatewayProcess]]:
-    """Two gateway processes with one database, each with a home and a file of its own."""
+async def run_two(folder: Path, database: str, site: LoginSite, **auth: Any) -> AsyncIterator[list[GatewayProcess]]:
+    """Two gateway processes with one database, each with a home and a file of its own. `auth`: of the server."""
     files, environs = [], []
     for name in ("one", "other"):
         (folder / name).mkdir()
         config = {
-            "mcp_servers": [site.entry()],
-            "keys": keys("hd-ops", role="operator"),
+            "mcp_servers": [site.entry(**auth)],
+            "keys": [*keys("hd-ops", role="operator"), *keys("hd-ann")],
             "storage": {"url": "${DATABASE_URL}"},
             "seal_key": "${SEAL_KEY}",
             "audit": {"file": AUDIT_FILE},
@@ -151,3 +153,34 @@ async def test_a_login_ends_with_the_gateway_that_runs_it(tmp_path: Path, databa
         assert (over["status"], "interrupted" in over["error"]) == ("failed", True)
         assert (await other.send("GET", path))[0] == 400
         await log_in(other, other)
+
+
+@async_test(120)
+async def test_a_caller_s_link_of_one_gateway_works_at_the_other_and_so_do_its_tokens(
+    tmp_path: Path, database: str
+) -> None:
+    async with run_login_site() as site, run_two(tmp_path, database, site, per="caller") as (one, other):
+        await log_in(one, one)
+        async with connect(one.url, key="hd-ann") as here, connect(other.url, key="hd-ann") as there:
+            refused = text_of(await here.call_tool("add", {"a": 1, "b": 2}))
+            link = next(word for word in refused.split() if LINK in word)
+            browser = Browser()
+            page = await browser.find_page(link.replace(one.url, other.url))
+            assert (await browser.send("POST", link))[0] == 400, "the other gateway has begun this login"
+            _, _, headers = await browser.send("GET", page)
+            back = headers["location"].replace(other.url, one.url)
+            assert (await Browser().send("GET", back))[0] == 400
+            assert (await browser.send("GET", back))[0] == 200
+            for client in (here, there):
+                while LINK in (said := text_of(await client.call_tool("add", {"a": 1, "b": 2}))):
+                    pass
+                assert said == "3"
+                assert find_token(site) == "Bearer token-2"
+            status, _, _ = await other.send(
+                "DELETE", f"/v1/mcp/logins/{NAME}", headers={"authorization": "Bearer hd-ann"}
+            )
+            assert status == 200
+            for client in (there, here):
+                # The other gateway knows it within a second.
+                while LINK not in text_of(await client.call_tool("add", {"a": 1, "b": 2})):
+                    pass

@@ -144,8 +144,8 @@ class Service:
         self._caller_limits = CallerLimits.of(config.limits)
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
-        self._logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
-        self._caller_logins = CallerLogins(self._logins, self.configurations, self.callers)
+        self.logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
+        self._caller_logins = CallerLogins(self.logins, self.configurations, self.callers)
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         self._accounts = accounts = Accounts(self._metrics, self.meter, self._budgets)
@@ -225,7 +225,7 @@ class Service:
 
     async def close(self) -> None:
         """Close logins, runs, background work, MCP servers, models, the audit log and storage, in this order."""
-        await self._logins.close()
+        await self.logins.close()
         await self._mcp_endpoint.close()
         await self.runs.close()
         await self.background.close()
@@ -275,7 +275,7 @@ class Service:
         self._mcp_endpoint.end_all_of(revoked)
         self.runs.cancel_background(revoked)
         self.pool.close_callers(revoked)
-        self._logins.end_callers(revoked, self._has_caller)
+        self.logins.end_callers(revoked, self._has_caller)
         cancel = partial(self.background.cancel_callers, revoked, time.time(), requests)
         self._tasks.supervise(cancel, name=f"cancel responses of {', '.join(sorted(revoked.names))}")
 
@@ -414,7 +414,7 @@ class Service:
                 list_failing=lambda: self._tasks.failing,
             ),
             servers=ServerEndpoints(self.configurations, self._metrics, reload=self._reload),
-            logins=LoginEndpoints(self.configurations, self._logins, self._caller_logins),
+            logins=LoginEndpoints(self.configurations, self.logins, self._caller_logins),
             keys=KeyEndpoints(
                 self.configurations,
                 callers=self.callers,
@@ -527,7 +527,7 @@ class Service:
 
     def _connect_servers(self, configuration: Configuration) -> None:
         """Connect the MCP servers in the background, so that the log says now what does not work. Does not wait."""
-        self._logins.add_servers(configuration.server_tools)
+        self.logins.add_servers(configuration.server_tools)
         self._caller_logins.add_servers(configuration.server_tools)
         if configuration.gateway.mcp_connect == "start":
             work = connect_servers(configuration.server_tools)
