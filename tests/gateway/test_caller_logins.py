@@ -10,11 +10,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
 import pytest
+from aiohttp import web
 from async_tests import async_test
 from gateway.audit_entries import AUDIT_FILE, read_audit
 from gateway.login_site import LOGIN, NAME, LoginSite, run_login_site, wait_login
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.test_server_logins import come_back, start
+from tools.mcp.auth_server import AuthServer
 
 from holodeck.testing import ScriptedModel, call, say
 
@@ -300,3 +302,21 @@ async def test_a_changed_issuer_does_not_get_the_tokens_of_the_one_before(tmp_pa
         await gateway.send("POST", "/v1/responses", body, key=ALICE)
         headers = site.resource.request_headers[sent:]
         assert not [each for each in headers if each.get("Authorization") in (token, "Bearer token-1")]
+
+
+@async_test(60)
+async def test_a_caller_whose_tokens_were_taken_back_gets_a_new_link(tmp_path: Path) -> None:
+    async def refuse(_: AuthServer, __: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        return web.json_response({"error": "invalid_grant"}, status=400)
+
+    async with serve(tmp_path) as (site, gateway):
+        await log_in(gateway, ALICE)
+        assert (await ask(gateway, ALICE))["error"] is None
+        site.authority.valid.discard(find_token(site).removeprefix("Bearer "))
+        site.authority.reply = refuse
+        assert (await ask(gateway, ALICE))["error"] is not None
+        again = await ask(gateway, ALICE)
+        site.authority.reply = None
+        assert (await Browser().log_in(find_link(again)))[0] == 200
+        assert (await wait_own(gateway, ALICE))["status"] == "completed"
+        assert (await ask(gateway, ALICE))["error"] is None

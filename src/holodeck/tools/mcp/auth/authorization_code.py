@@ -56,6 +56,7 @@ class AuthorizationCode:
         self._is_loaded = False
         self._loaded_at = 0.0
         self._is_refreshable = False
+        self._is_refused = False
         self._is_from_login = False
         self._requested_scopes: set[frozenset[str]] = set()
         self._load = SharedRenewal(self._load_stored)
@@ -86,7 +87,11 @@ class AuthorizationCode:
                 self._login.server, "it refused a token from a login just made (401).", status=UNAUTHORIZED
             )
         is_second = refusal.attempt > 1 and not self._is_from_login and self._token is not None
-        return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
+        try:
+            return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
+        except MCPError as error:
+            self._is_refused = bool(error.details.get("login"))
+            raise
 
     @property
     def is_logged_in(self) -> bool:
@@ -94,9 +99,14 @@ class AuthorizationCode:
         return self._token is not None
 
     async def has_login(self) -> bool:
-        """Return whether there is a token to send now, which was renewed if it had to be. Raises MCPError."""
+        """Return whether there is a token to send now, which was renewed if it had to be. Raises MCPError.
+
+        A token that the server has refused, and that could not be renewed, is none.
+        """
         headers = await self.headers()
-        return bool(headers) or (await self.use_stored() and bool(await self.headers()))
+        if headers and not self._is_refused:
+            return True
+        return await self.use_stored() and bool(await self.headers())
 
     async def login(self) -> None:
         """Log in now, even if a token is stored. Raises MCPError. May be cancelled while it waits for the person."""
@@ -138,7 +148,7 @@ class AuthorizationCode:
         tokens = record.get("tokens") if self._login.issuer in (None, issuer) else None
         value = tokens.get("access_token") if isinstance(tokens, dict) else None
         self._record = record
-        self._token, self._is_refreshable = None, False
+        self._token, self._is_refreshable, self._is_refused = None, False, False
         if self._proof is not None:
             key = record.get(_PROOF_KEY)
             self._proof.is_bound = isinstance(key, dict)
