@@ -17,7 +17,7 @@ from gateway.identity_provider import issuing
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from playwright.async_api import Page, expect
 
-from holodeck.testing import ScriptedModel
+from holodeck.testing import ScriptedModel, say
 
 SECONDS = 120
 OPS, FILED, ANN = "hd-ops", "hd-filed", "ann"
@@ -26,7 +26,10 @@ OPS, FILED, ANN = "hd-ops", "hd-filed", "ann"
 @asynccontextmanager
 async def _open_keys(folder: Path, browser_url: str, **options: Any) -> AsyncIterator[tuple[RunningGateway, Page, str]]:
     """The screen of keys as the operator has it, and a key of the store. The gateway cannot write its file."""
-    async with run_gateway(folder, ScriptedModel(), keys=[FILED], admins=[OPS]) as gateway, AsyncExitStack() as stack:
+    async with (
+        run_gateway(folder, ScriptedModel(lambda _: say("Hi.")), keys=[FILED], admins=[OPS]) as gateway,
+        AsyncExitStack() as stack,
+    ):
         gateway.file.chmod(0o400)
         _, made = await gateway.send("POST", "/v1/keys", {"name": ANN}, key=OPS)
         page = await stack.enter_async_context(open_page(browser_url, f"{gateway.url}/#/keys", **options))
@@ -188,6 +191,36 @@ async def test_a_key_is_paused_and_goes_on_and_one_of_the_file_is_only_shown(tmp
         filed = page.get_by_role("row").filter(has_text=FILED)
         await expect(filed).to_contain_text("in the file of the gateway")
         await expect(filed.get_by_role("button")).to_have_count(0)
+
+
+@async_test(SECONDS)
+async def test_a_caller_is_paused_exported_and_erased_after_a_question(tmp_path: Path, browser_url: str) -> None:
+    async with _open_keys(tmp_path, browser_url) as (gateway, page, _):
+        caller = f"key:{FILED}"
+        assert (await gateway.send("POST", "/v1/responses", ASK, key=FILED))[0] == 200
+        # Its usage is stored by this.
+        assert (await gateway.send("GET", "/v1/usage", key=OPS))[0] == 200
+        await page.get_by_text("Callers: pause, export and erase").click()
+        await page.get_by_role("button", name=f"Pause the caller {caller}").click()
+        await expect(page.get_by_text(f"{caller} is paused.")).to_be_visible()
+        assert not await _can_list(gateway, FILED)
+        await page.get_by_role("button", name=f"Resume the caller {caller}").click()
+        await expect(page.get_by_text(f"{caller} is accepted again.")).to_be_visible()
+        assert await _can_list(gateway, FILED)
+        async with page.expect_download() as started:
+            await page.get_by_role("button", name=f"Export {caller}").click()
+        saved = await (await started.value).path()
+        assert '"object":"run"' in saved.read_text()
+        assert not await find_violations(page)
+        await page.get_by_role("button", name=f"Erase {caller}").click()
+        await expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert (await gateway.send("GET", "/v1/runs", key=FILED))[1]["data"]
+        await page.get_by_role("button", name=f"Erase {caller}").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Erase").click()
+        await expect(page.get_by_text(f"{caller} is erased.")).to_be_visible()
+        assert (await gateway.send("GET", "/v1/runs", key=FILED))[1]["data"] == []
 
 
 @async_test(SECONDS)

@@ -233,6 +233,24 @@ export interface NewKey {
   key: string;
 }
 
+export interface Caller {
+  object: "caller";
+  /** As in runs, usage and logs. */
+  id: string;
+  /** Whether its requests are refused for now. */
+  paused: boolean;
+  /** Whether what it has stored is being deleted. */
+  erasing: boolean;
+  /** When that was last asked for, in seconds since 1970. Known for a day. */
+  erased_at: number | null;
+  /** When one of these was last changed, in seconds since 1970. */
+  changed_at: number | null;
+  /** The id of the caller that has changed it. */
+  changed_by: string | null;
+  /** When a request of it was last seen, to the minute. */
+  last_used_at: number | null;
+}
+
 export interface Session {
   object: "session";
   id: string;

@@ -4,6 +4,7 @@ import { APIError, fetchJSON } from "../../api/client";
 import { CopyButton } from "../../components/copy-button";
 import { Failure } from "../../components/failure";
 import { asError, useResource } from "../../components/resource";
+import { CallersPanel } from "./callers-panel";
 import { KeyDialogs, type KeyAction } from "./key-dialogs";
 import { KeyForm } from "./key-form";
 import { buildPath, FIRST_PAGE, KeyPages } from "./key-pages";
@@ -120,6 +121,7 @@ export function KeysScreen() {
           onPause={(key) => void pause(key)}
         />
       )}
+      {keys.value?.manages === "all" && <CallersPanel />}
       <KeyDialogs
         action={action}
         onConfirm={(confirmed, grace) => void confirm(confirmed, grace)}
