@@ -334,6 +334,7 @@ def test_names_that_occur_twice_are_refused(shop: ModuleType) -> None:
         ({"model": "rehearsal", "tools": "text"}, "'tools' is a str: give a list"),
         ({"model": "rehearsal", "output_type": ModuleType}, "'output_type' cannot be described"),
         ({"model": "rehearsal", "output_type": lambda: 3}, "'output_type' is the function"),
+        ({"model": "rehearsal", "output_type": "Offer"}, "'output_type' is a str: give a type, such as"),
     ],
 )
 def test_wrong_agents_are_refused(keys: dict[str, Any], message: str) -> None:

@@ -226,7 +226,7 @@ def _require_type(kind: object) -> None:
     if isinstance(kind, list | tuple):
         union = " | ".join(each.__name__ if isinstance(each, type) else str(each) for each in kind)
         raise ConfigError(f"'output_type' is {_describe(kind)}: give a type. Did you mean {union}?")
-    if isinstance(kind, Mapping | int | float):
+    if isinstance(kind, Mapping | str | int | float):
         raise ConfigError(f"'output_type' is {_describe(kind)}: give a type, such as a pydantic model or list[int].")
 
 
