@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from html import unescape
@@ -17,6 +20,7 @@ from async_tests import async_test
 from gateway.config_entries import server as server_entry
 from gateway.login_browser import Answer, LoginBrowser, open_browser, run_with_login
 from gateway.running_gateway import RunningGateway
+from installed_servers import PACKAGES
 from loopback_site import serve_site
 from mcp import Client
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -141,3 +145,22 @@ async def test_client_of_the_file_and_one_with_a_document_log_in_without_registr
                 tokens.client = OAuthClientInformationFull(client_id=client_id, redirect_uris=[AnyUrl(REDIRECT_URI)])
                 async with connect(gateway, browser, tokens) as client:
                     assert (await client.list_tools()).tools
+
+
+@pytest.mark.parametrize("like", ["standard", "entra"])
+@async_test(120)
+async def test_client_of_the_sdk_for_typescript_logs_in_and_calls(tmp_path: Path, like: Any) -> None:
+    program = tmp_path / "log_in.mjs"
+    shutil.copy(Path(__file__).parent / "clients/log_in.mjs", program)
+    (tmp_path / "node_modules").symlink_to(PACKAGES)
+    async with serve(tmp_path, like) as (gateway, browser, _):
+        process = await asyncio.create_subprocess_exec(
+            "node", str(program), f"{gateway.url}/mcp", REDIRECT_URI, stdin=PIPE, stdout=PIPE
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        page = (await process.stdout.readline()).decode().strip()
+        location = await click_through(browser, page)
+        output, _ = await process.communicate(f"{location}\n".encode())
+        assert process.returncode == 0
+        assert "3" in output.decode()

@@ -68,7 +68,7 @@ _CODE_FIELDS = ("client_id", "name", "redirect_uri", "challenge", "resource", "s
 _TAG = "MCP"
 _CHALLENGE_CHARS = 43
 _STORED_NOWHERE = {"cache-control": "no-store"}
-_route = partial(route, tag=_TAG, is_public=True, takes_form=True)
+_route = partial(route, tag=_TAG, is_public=True, takes_form=True, errors=("caller",))
 _AUTHORIZE_QUERY = tuple(
     TextParameter(name=name, about=about)
     for name, about in (
@@ -339,6 +339,7 @@ class ClientLoginEndpoints:
         reply=None,
         other_replies={201: "RegisteredClient", 400: "OAuthError"},
         is_public=True,
+        errors=("caller", "body"),
     )
     async def register(self, request: Request) -> Reply:
         """Return an id that has what a client says of itself."""

@@ -57,7 +57,7 @@ _LOGIN_PURPOSE = "login"
 _TAG = "Persons"
 _NEXT = TextParameter(name="next", about="Where to go afterwards: a place in the console, such as `#/runs`.")
 _route = partial(route, tag=_TAG, is_counted=False)
-_page_route = partial(route, "GET", tag=_TAG, is_public=True, reply=None)
+_page_route = partial(route, "GET", tag=_TAG, is_public=True, reply=None, errors=("caller",))
 
 
 class PersonEndpoints:
