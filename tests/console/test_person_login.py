@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from aiohttp import web
 from async_tests import async_test
 from console.accessibility import find_violations, scrolls_sideways
 from console.browser import open_page
 from gateway.login_browser import run_with_login
+from loopback_site import serve_site
 from playwright.async_api import expect
 
 from holodeck.testing import IdentityProvider, ScriptedModel, say, spend
 
 SECONDS = 120
+EDITOR = {"id": "editor", "name": "Editor", "redirect_uris": ["http://127.0.0.1/callback"]}
 PRICE = {"input": 1.0, "output": 1.0}
 GROUP: dict[str, Any] = {
     "name": "research",
@@ -60,3 +64,30 @@ async def test_person_logs_in_asks_makes_a_key_and_logs_out(tmp_path: Path, brow
             await page.get_by_role("button", name="Log out").click()
             await expect(page.get_by_role("heading", name="Log in, or use a key")).to_be_visible()
             await expect(page.get_by_role("link", name="Anna Example")).to_have_count(0)
+
+
+@async_test(SECONDS)
+async def test_person_lets_a_client_in_and_is_sent_back_to_it(tmp_path: Path, browser_url: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="<h1>Back at the client</h1>", content_type="text/html")
+
+    async with (
+        serve_site(answer) as client,
+        IdentityProvider("entra") as provider,
+        run_with_login(tmp_path, provider, mcp_endpoint={"login": {"clients": [EDITOR]}}) as gateway,
+        open_page(browser_url) as page,
+    ):
+        query = {
+            "response_type": "code",
+            "client_id": "editor",
+            "redirect_uri": f"{client}/callback",
+            "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+            "code_challenge_method": "S256",
+        }
+        await page.goto(f"{gateway.url}/oauth/authorize?{urlencode(query)}")
+        await expect(page.get_by_role("heading", name="Let Editor in?")).to_be_visible()
+        await expect(page.get_by_text(f"at {client}/callback")).to_be_visible()
+        assert not await find_violations(page)
+        await page.get_by_role("button", name="Allow").click()
+        await expect(page.get_by_role("heading", name="Back at the client")).to_be_visible()
+        assert "code=" in page.url
