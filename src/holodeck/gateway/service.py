@@ -145,7 +145,7 @@ class Service:
         self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
         self.audit = self._build_audit_log(folder)
         self.logins = build_logins(config, folder, self.store, self._seal_keys, self.callers, self.audit)
-        self._caller_logins = CallerLogins(self.logins, self.configurations, self.callers)
+        self._caller_logins = self._build_caller_logins()
         self.meter = UsageMeter(self.store.usage, is_known_server=self._has_server)
         self._budgets = Budgets(self.store.usage, self.meter, config, self._caller_limits)
         self._accounts = accounts = Accounts(self._metrics, self.meter, self._budgets)
@@ -286,6 +286,14 @@ class Service:
             keys=self._seal_keys.derive_mac_keys(AUDIT_PURPOSE),
             store=self.store,
             has_lasting_key=has_lasting_key(self.config, folder),
+        )
+
+    def _build_caller_logins(self) -> CallerLogins:
+        return CallerLogins(
+            self.logins,
+            self.callers,
+            get_pool=lambda: self.pool,
+            get_public_url=lambda: self.configurations.current.gateway.mcp_endpoint.public_url,
         )
 
     def _build_background(self, folder: Path) -> Background:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from holodeck.gateway.auth.callers import Callers
-from holodeck.gateway.configuration import ConfigurationHolder
+from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.server_logins import LoginState, ServerLogins
 from holodeck.lib.errors import MCPError, MCPProtocolError, StorageError
 from holodeck.tools.mcp.auth.provider import auth_error
@@ -37,10 +37,19 @@ _LOGIN_POLL = 0.5
 class CallerLogins:
     """The connections of callers with logins of their own."""
 
-    def __init__(self, logins: ServerLogins, configurations: ConfigurationHolder, callers: Callers) -> None:
+    def __init__(
+        self,
+        logins: ServerLogins,
+        callers: Callers,
+        *,
+        get_pool: Callable[[], CallerConnectionPool],
+        get_public_url: Callable[[], str | None],
+    ) -> None:
+        """`get_pool`, `get_public_url`: of the configuration of this moment."""
         self._logins = logins
-        self._configurations = configurations
         self._callers = callers
+        self._get_pool = get_pool
+        self._get_public_url = get_public_url
         self.local_url = ""
         """The address of the gateway on its own machine, for links where the file has no `public_url`."""
 
@@ -56,14 +65,12 @@ class CallerLogins:
 
     async def create_link(self, server: str, caller_id: str) -> LoginState:
         """Return the login of a caller, with a link that begins it."""
-        public_url = self._configurations.current.gateway.mcp_endpoint.public_url
-        return await self._logins.create_link(server, caller_id, (public_url or self.local_url).rstrip("/"))
+        base_url = self._get_public_url() or self.local_url
+        return await self._logins.create_link(server, caller_id, base_url.rstrip("/"))
 
     @asynccontextmanager
     async def _open(self, server: MCPPlugin, caller_id: str, peer: Peer | None) -> AsyncIterator[MCPPlugin]:
-        with self._configurations.current.pool.acquire_login(
-            caller_id, server, partial(self._build, server, caller_id)
-        ) as own:
+        with self._get_pool().acquire_login(caller_id, server, partial(self._build, server, caller_id)) as own:
             login = _require_login(own)
             try:
                 if not await login.has_login():

@@ -31,6 +31,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPError, StorageError
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
+from holodeck.models.callers import KEY_CALLER_PREFIX
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.tool import MCPTool
 from holodeck.storage.server_logins import FlowStatus, StoredFlow
@@ -308,13 +309,14 @@ class ServerLogins:
     def end_callers(self, revoked: RevokedCallers, has_caller: Callable[[str], bool]) -> None:
         """Cancel the logins here that callers have started whose credentials were withdrawn.
 
-        Those of callers that do not exist any more are deleted. The tokens of a caller whose key was changed stay.
+        Those of keys that do not exist any more are deleted. The tokens of a caller that is paused, or whose key was
+        changed, stay.
         """
         for login in self._running.values():
             if login.flow.started_by in revoked:
                 reason = "the key of the caller that has started it was withdrawn."
                 self._tasks.start(login.cancel(reason), name=f"cancel login at {login.flow.server}")
-        gone = [name for name in revoked.names if not name.endswith(":") and not has_caller(name)]
+        gone = [name for name in revoked.names if name.startswith(KEY_CALLER_PREFIX) and not has_caller(name)]
         if gone:
             self._tasks.supervise(partial(self._delete_of, gone), name="delete logins")
 
