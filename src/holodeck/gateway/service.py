@@ -449,7 +449,7 @@ class Service:
             pass_through=PassThroughEndpoints(self._run_builder, self._accounts, self._budgets),
             mcp=self._mcp_endpoint,
             metadata=self._resource_metadata,
-            client_logins=self._build_client_logins(persons),
+            client_logins=ClientLoginEndpoints(persons, self._seal_keys),
             runs=RunEndpoints(self.store, self.runs, self.configurations, self.background, find_key=self._find_key),
             usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, find_key=self._find_key),
             document=DocumentEndpoint(lambda: self.app.routes),
@@ -459,11 +459,6 @@ class Service:
     def _build_person_endpoints(self) -> PersonEndpoints:
         return PersonEndpoints(
             self.configurations, self._person_sessions, self._seal_keys, budgets=self._budgets, audit=self.audit
-        )
-
-    def _build_client_logins(self, persons: PersonEndpoints) -> ClientLoginEndpoints:
-        return ClientLoginEndpoints(
-            self.configurations, self._person_sessions, self._seal_keys, persons, audit=self.audit
         )
 
     def _build_sockets(self) -> ResponseSockets:

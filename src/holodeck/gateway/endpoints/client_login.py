@@ -23,17 +23,14 @@ import orjson
 
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.route import route
-from holodeck.gateway.audit.log import AuditLog
 from holodeck.gateway.auth.issuer_login import LoginError
 from holodeck.gateway.auth.oauth_clients import OAuthClient, OAuthClients, OAuthError, check_redirect_uri, refuse_client
 from holodeck.gateway.auth.person_sessions import (
     ACCESS_SECONDS,
-    PersonSessions,
     find_session_cookie,
     hash_secret,
     new_program_token,
 )
-from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.person_login import PersonEndpoints
 from holodeck.gateway.http.asgi import find_base_url
 from holodeck.gateway.http.errors import MCP_PATH, APIError, is_mcp_path
@@ -86,20 +83,12 @@ _AUTHORIZE_QUERY = tuple(
 class ClientLoginEndpoints:
     """Routes of the authorization server. Without `mcp_endpoint.login` there is none."""
 
-    def __init__(
-        self,
-        configurations: ConfigurationHolder,
-        sessions: PersonSessions,
-        seal_keys: SealKeys,
-        persons: PersonEndpoints,
-        *,
-        audit: AuditLog,
-    ) -> None:
-        self._configurations = configurations
-        self._sessions = sessions
+    def __init__(self, persons: PersonEndpoints, seal_keys: SealKeys) -> None:
+        """`persons`: where persons log in that are to decide."""
+        self._configurations = persons.configurations
+        self._sessions = persons.sessions
         self._seal = seal_keys.for_caller("")
         self._persons = persons
-        self._audit = audit
         self._clients = OAuthClients(seal_keys)
 
     @_route(
@@ -385,7 +374,7 @@ class ClientLoginEndpoints:
 
     async def _record(self, request: Request, session: StoredSession, *, is_end: bool) -> None:
         log.info("gateway.client_left" if is_end else "gateway.client_let_in", caller=session.caller_id)
-        await self._audit.record_session(
+        await self._persons.audit.record_session(
             caller=session.caller_id, request_id=request.id, session=session.id, about=session.about, is_end=is_end
         )
 

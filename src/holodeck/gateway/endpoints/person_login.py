@@ -72,11 +72,11 @@ class PersonEndpoints:
         budgets: Budgets,
         audit: AuditLog,
     ) -> None:
-        self._configurations = configurations
-        self._sessions = sessions
+        self.configurations = configurations
+        self.sessions = sessions
         self._seal = seal_keys.for_caller("")
         self._budgets = budgets
-        self._audit = audit
+        self.audit = audit
         self._issuer = IssuerLogin()
 
     @_page_route(
@@ -202,7 +202,7 @@ class PersonEndpoints:
         errors=("storage",),
     )
     async def list_sessions(self, request: Request) -> Reply:
-        found = await self._sessions.store.list_sessions(request.caller.id, MAX_LISTED_SESSIONS)
+        found = await self.sessions.store.list_sessions(request.caller.id, MAX_LISTED_SESSIONS)
         return json_reply(
             {"object": "list", "data": [_session_resource_of(session, request.caller) for session in found]}
         )
@@ -226,16 +226,16 @@ class PersonEndpoints:
         return json_reply(_session_resource_of(session, request.caller))
 
     async def _find_session(self, caller: Caller, session_id: str) -> StoredSession | None:
-        found = await self._sessions.store.list_sessions(caller.id, MAX_LISTED_SESSIONS)
+        found = await self.sessions.store.list_sessions(caller.id, MAX_LISTED_SESSIONS)
         return next((session for session in found if session.id == session_id), None)
 
     async def _end(self, request: Request, session: StoredSession) -> None:
-        if await self._sessions.end(session.id, session.caller_id):
+        if await self.sessions.end(session.id, session.caller_id):
             await self._record(request, session, is_end=True)
 
     async def _record(self, request: Request, session: StoredSession, *, is_end: bool) -> None:
         log.info("gateway.logged_out" if is_end else "gateway.logged_in", caller=session.caller_id, session=session.id)
-        await self._audit.record_session(
+        await self.audit.record_session(
             caller=session.caller_id,
             request_id=request.id,
             session=session.id,
@@ -253,14 +253,14 @@ class PersonEndpoints:
         ]
 
     def _require_provider(self) -> JWTProvider:
-        provider = self._sessions.provider
+        provider = self.sessions.provider
         if provider is None or provider.config.login is None:
             raise LoginError("This gateway has no login. Its console asks for a key.", status=404)
         return provider
 
     def _find_base_url(self, request: Request) -> str:
         """Return the address of this gateway for the browser. Raises `LoginError` for one that cannot keep a secret."""
-        current = self._configurations.current
+        current = self.configurations.current
         current.hosts.check(request.headers)
         base = find_base_url(current.gateway.mcp_endpoint.public_url, request.headers, request.scheme)
         parts = urlsplit(base)
@@ -281,7 +281,7 @@ class PersonEndpoints:
         is_ours = hmac.compare_digest(attempt.state.encode(), request.query.get("state", "").encode())
         if not is_ours or attempt.expires_at < time.time():
             raise _unexpected_error()
-        if not await self._sessions.store.use_once(hash_secret(attempt.state), attempt.expires_at):
+        if not await self.sessions.store.use_once(hash_secret(attempt.state), attempt.expires_at):
             raise _unexpected_error()
         return attempt
 
@@ -291,14 +291,14 @@ class PersonEndpoints:
         seconds = 0.0 if login is None else login.session_hours * HOUR
         about = request.headers.get("user-agent", "")
         try:
-            started = await self._sessions.start(claims, about=about, seconds=seconds)
+            started = await self.sessions.start(claims, about=about, seconds=seconds)
         except ValueError as error:
             log.warning("gateway.login_failed", reason=error)
             started = None
         if started is None:
             raise LoginError("The identity provider does not say who you are in a way that this gateway knows.")
         before = find_session_cookie(request.headers)
-        old = None if before is None else await self._sessions.find_stored(before)
+        old = None if before is None else await self.sessions.find_stored(before)
         if old is not None:
             await self._end(request, old)
         session, secret = started
