@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from async_tests import async_test
 from gateway.config_entries import wait_asked
@@ -60,6 +61,37 @@ async def test_all_apis_are_counted_with_tokens_cost_and_durations(tmp_path: Pat
                 assert 0 < row["first_token_seconds_p50"] <= row["first_token_seconds_p95"]
         later = int(time.time()) + 100_000
         assert await read_usage(gateway, f"?start_time={later}&end_time={later + 7_200}") == []
+
+
+@async_test(60)
+async def test_a_report_has_its_total_that_of_the_time_before_and_the_currency(
+    tmp_path: Path, storage: dict[str, Any]
+) -> None:
+    model = ScriptedModel(lambda _: [say("ok"), spend(1_000, 100)])
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB], price=PRICE, **storage) as gateway:
+        for key in (ALICE, ALICE, BOB):
+            assert (await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"}, key=key))[0] == 200
+        now = int(time.time())
+        later = (now // 3_600 + 1) * 3_600
+        query = f"bucket=hour&start_time={later - 7_200}&end_time={later}"
+        for groups in ("", "&group_by=model,status"):
+            _, report = await gateway.send("GET", f"/v1/usage?{query}{groups}", key=ALICE)
+            total, previous = report["total"], report["previous"]
+            assert (total["start_time"], total["end_time"]) == (later - 7_200, later)
+            assert (total["requests"], total["input_tokens"], total["output_tokens"]) == (2, 2_000, 200)
+            assert total["cost"] == pytest.approx(2 * (1_000 * 2 + 100 * 10) / 1_000_000)
+            assert total["seconds_p50"] > 0
+            assert (previous["start_time"], previous["end_time"]) == (later - 14_400, later - 7_200)
+            assert (previous["requests"], previous["cost"], previous["seconds_p50"]) == (0, None, None)
+        _, report = await gateway.send(
+            "GET", f"/v1/usage?bucket=hour&start_time={later}&end_time={later + 7_200}", key=ALICE
+        )
+        assert (report["total"]["requests"], report["previous"]["requests"]) == (0, 2)
+        assert report["currency"] is None, "the prices are those of the file"
+        models = orjson.loads(gateway.file.read_bytes())["models"]
+        del models[0]["model"]["price"]
+        assert await gateway.reload(models=models)
+        assert (await gateway.send("GET", "/v1/usage", key=ALICE))[1]["currency"] == "USD"
 
 
 @async_test(60)

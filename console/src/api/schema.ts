@@ -513,6 +513,10 @@ export interface UsageReport {
   start_time: number;
   /** Of the last bucket. */
   end_time: number;
+  /** Of the cost. Null: that of the prices in the gateway's file. */
+  currency: string | null;
+  total: UsageRow;
+  previous: UsageRow;
   /** Ordered by time. A bucket without anything is left out. */
   data: UsageRow[];
 }

@@ -23,6 +23,7 @@ from holodeck.lib.record import record
 from holodeck.mcp_server.list_changes import ListChanges
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import ToolSpec
+from holodeck.models.price import find_table_currency
 from holodeck.models.tool import MCPTool
 from holodeck.providers.base import ModelProvider
 from holodeck.runtime import build_runner, open_model, open_pass_through, open_server
@@ -121,6 +122,11 @@ class Backends:
     def all(self) -> list[Backend]:
         """The models and all agents, also those that only other agents ask."""
         return [*self.by_name.values(), *self.inner.values()]
+
+    def find_currency(self) -> str | None:
+        """Return the currency of all prices. None: some are of the file, whose currency is that of its operator."""
+        models = [llm for each in self.all for llm in (each.llm, *each.llm.stand_ins.values())]
+        return None if any(llm.price is not None for llm in models) else find_table_currency()
 
     def _list_executors(self) -> list[MCPExecutor]:
         return [self.shared_servers, *(backend.mcp for backend in self.all)]

@@ -451,7 +451,7 @@ class Service:
             metadata=self._resource_metadata,
             client_logins=ClientLoginEndpoints(persons, self._seal_keys),
             runs=RunEndpoints(self.store, self.runs, self.configurations, self.background, find_key=self._find_key),
-            usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, find_key=self._find_key),
+            usage=UsageEndpoints(self.store.usage, self.meter, self._budgets, self.configurations, self._find_key),
             document=DocumentEndpoint(lambda: self.app.routes),
             console=ConsoleFiles(),
         )

@@ -141,6 +141,11 @@ def describe_table() -> str:
     return f"price table of {table['date']} ({table['source']}, {table['currency']})"
 
 
+def find_table_currency() -> str:
+    """Return the currency of the table."""
+    return str(_read_table()["currency"])
+
+
 @record
 class KnownPrice:
     """A price of the table."""

@@ -119,6 +119,9 @@ export interface Series {
   values: (number | null)[];
 }
 
+/** What charts are made of. */
+type Buckets = Pick<UsageReport, "object" | "start_time" | "end_time" | "data">;
+
 export interface Chart {
   title: string;
   unit: Unit;
@@ -130,7 +133,7 @@ export interface Chart {
 export const MAX_SERIES = 6;
 
 /** The charts of a report. One without any value, such as the cost of models without a price, is left out. */
-export function buildCharts(report: UsageReport, range: Range, group: Group | null): Chart[] {
+export function buildCharts(report: Buckets, range: Range, group: Group | null): Chart[] {
   const times = listTimes(report, range);
   const names = group
     ? listTotals(report.data, group)
@@ -152,7 +155,7 @@ export function buildCharts(report: UsageReport, range: Range, group: Group | nu
   return charts.filter(({ series }) => series.some(({ values }) => values.some((value) => value)));
 }
 
-function listTimes(report: UsageReport, range: Range): number[] {
+function listTimes(report: Buckets, range: Range): number[] {
   const length = BUCKET_SECONDS[range.bucket];
   const count = Math.max(0, Math.round((report.end_time - report.start_time) / length));
   return Array.from({ length: count }, (_, index) => report.start_time + index * length);

@@ -316,6 +316,14 @@ USAGE = {
     "first_token_seconds_p95": 0.0095,
 }
 
+NO_USAGE = {
+    **dict.fromkeys(USAGE, 0),
+    **dict.fromkeys(("cost", "seconds_p50", "seconds_p95", "first_token_seconds_p50", "first_token_seconds_p95")),
+    "start_time": 1780995600,
+    "end_time": 1780999200,
+}
+"""The hour before that of `USAGE`."""
+
 QUESTION: dict[str, Any] = {
     "id": "elic_5f2b8f1f4bb24d3f8f4a1d0a3a0a4d5e",
     "object": "elicitation",

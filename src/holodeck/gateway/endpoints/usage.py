@@ -6,10 +6,12 @@ import csv
 import io
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.route import route
+from holodeck.gateway.configuration import ConfigurationHolder
 from holodeck.gateway.endpoints.runs import CALLER, FindKey, find_owner, owned_route
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.http.parameters import ChoiceParameter, TimeParameter, WordsParameter
@@ -66,11 +68,19 @@ _NO_BUDGET = dict.fromkeys(("amount", "period", "spent", "left", "resets_at"))
 class UsageEndpoints:
     """The route of usage. A caller sees its own, an operator or a viewer without a scope that of all."""
 
-    def __init__(self, store: UsageStore, meter: UsageMeter, budgets: Budgets, *, find_key: FindKey) -> None:
+    def __init__(
+        self,
+        store: UsageStore,
+        meter: UsageMeter,
+        budgets: Budgets,
+        configurations: ConfigurationHolder,
+        find_key: FindKey,
+    ) -> None:
         self._store = store
         self._meter = meter
         self._find_key = find_key
         self._budgets = budgets
+        self._configurations = configurations
 
     @owned_route(
         "/v1/usage",
@@ -81,7 +91,8 @@ class UsageEndpoints:
             "stored or not. A key with the role operator or viewer, without a scope, gets those of all callers.\n\n"
             "With `server` or `tool` in `group_by` the rows count tool calls, and their durations: they have no "
             "requests, no tokens and no cost. `seconds_p50` and the like are estimated from buckets, and at most 300. "
-            f"Minutes are stored for {MINUTES_DAYS} days. With `Accept: text/csv`, or `format=csv`, the rows are CSV."
+            f"Minutes are stored for {MINUTES_DAYS} days. `total` adds up the time of the report, and `previous` as "
+            "long a time before it. With `Accept: text/csv`, or `format=csv`, the rows are CSV."
         ),
         query=(_START_TIME, _END_TIME, _BUCKET, _GROUP_BY, CALLER, _FORMAT),
         reply="UsageReport",
@@ -90,6 +101,9 @@ class UsageEndpoints:
             "object": "usage",
             "start_time": 1780999200,
             "end_time": 1781002800,
+            "currency": None,
+            "total": examples.USAGE,
+            "previous": examples.NO_USAGE,
             "data": [examples.USAGE],
         },
         errors=("query", "storage"),
@@ -104,7 +118,16 @@ class UsageEndpoints:
         if len(rows) > MAX_GROUPS:
             message = f"This report has more than {MAX_GROUPS} rows. Ask for less time, larger buckets or fewer groups."
             raise APIError(400, message, kind="invalid_request", code="invalid_value", param="group_by")
-        return await run_off_loop(lambda: _build_reply(rows, query, names, is_csv=is_csv))
+        if is_csv:
+            return await run_off_loop(lambda: _write_csv(rows, query, names))
+        # The groups say only whether calls of tools are counted, or requests.
+        groups: tuple[Group, ...] = ("server",) if query.is_of_tools else ()
+        before = replace(query, start=max(0, 2 * query.start - query.end), end=query.start, groups=groups)
+        earlier = await self._store.read(before)
+        currency = self._configurations.current.served.find_currency()
+        return await run_off_loop(
+            lambda: _build_report(rows, query, names, previous=_add_up(earlier, before), currency=currency)
+        )
 
     @route(
         "GET",
@@ -135,12 +158,29 @@ class UsageEndpoints:
         return {"amount": state.budget.amount, "period": state.budget.period, **state.to_resource()}
 
 
-def _build_reply(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, is_csv: bool) -> Reply:
-    data = [_build_row(row, query, names) for row in rows]
-    if is_csv:
-        return Reply(body=_write_csv(data, names), content_type=CSV, owner=query.caller_id)
-    report = {"object": "usage", "start_time": query.start, "end_time": query.end, "data": data}
-    return json_reply(report, owner=query.caller_id)
+def _build_report(
+    rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...], *, previous: dict[str, Any], currency: str | None
+) -> Reply:
+    return json_reply(
+        {
+            "object": "usage",
+            "start_time": query.start,
+            "end_time": query.end,
+            "currency": currency,
+            "total": _add_up(rows, query),
+            "previous": previous,
+            "data": [_build_row(row, query.period, names) for row in rows],
+        },
+        owner=query.caller_id,
+    )
+
+
+def _add_up(rows: list[UsageRow], query: UsageQuery) -> dict[str, Any]:
+    """Return one row for the whole time of a query."""
+    total = UsageCounts()
+    for _, _, counts in rows:
+        total.add(counts)
+    return _build_row((query.start, (), total), query.end - query.start, ())
 
 
 def _read_query(request: Request, find_key: FindKey) -> tuple[UsageQuery, tuple[str, ...]]:
@@ -174,11 +214,11 @@ def _wants_csv(request: Request) -> bool:
     return request.headers.get("accept", "").partition(";")[0].strip() == "text/csv"
 
 
-def _build_row(row: UsageRow, query: UsageQuery, names: tuple[str, ...]) -> dict[str, Any]:
+def _build_row(row: UsageRow, seconds: int, names: tuple[str, ...]) -> dict[str, Any]:
     start, groups, counts = row
     return {
         "start_time": start,
-        "end_time": start + query.period,
+        "end_time": start + seconds,
         **dict(zip(names, groups, strict=True)),
         **{name: counts.get(name) for name in _COUNTS},
         "cost": _cost_of(counts),
@@ -194,16 +234,13 @@ def _cost_of(counts: UsageCounts) -> float | None:
     return round(counts.cost, _DIGITS) if counts.get("priced") else None
 
 
-def _write_csv(data: list[dict[str, Any]], names: tuple[str, ...]) -> bytes:
-    columns = list(
-        _build_row((0, names, UsageCounts()), UsageQuery(period=HOUR, start=0, end=0, caller_id=None), names)
-    )
+def _write_csv(rows: list[UsageRow], query: UsageQuery, names: tuple[str, ...]) -> Reply:
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\r\n")
+    writer = csv.DictWriter(text, list(_build_row((0, names, UsageCounts()), HOUR, names)), lineterminator="\r\n")
     writer.writeheader()
-    for row in data:
-        writer.writerow({name: _escape_formula(value) for name, value in row.items()})
-    return text.getvalue().encode()
+    for row in rows:
+        writer.writerow({name: _escape_formula(value) for name, value in _build_row(row, query.period, names).items()})
+    return Reply(body=text.getvalue().encode(), content_type=CSV, owner=query.caller_id)
 
 
 def _escape_formula(value: Any) -> Any:

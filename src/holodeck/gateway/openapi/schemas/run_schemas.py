@@ -211,6 +211,9 @@ def _report_schema() -> Schema:
             "object": constant("usage"),
             "start_time": integer("Of the first bucket, in seconds since 1970."),
             "end_time": integer("Of the last bucket."),
+            "currency": nullable(string("Of the cost. Null: that of the prices in the gateway's file.")),
+            "total": ref("UsageRow"),
+            "previous": ref("UsageRow"),
             "data": array(ref("UsageRow"), "Ordered by time. A bucket without anything is left out."),
         }
     )
