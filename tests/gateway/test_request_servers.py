@@ -194,7 +194,7 @@ async def test_two_callers_never_share_a_connection_and_each_reuses_its_own(tmp_
         used = [one.headers["mcp-session-id"] for one in server.calls("add")]
         assert used[0] == used[2]
         assert len(set(used)) == 4
-        assert len(gateway.service.pool) == 4
+        assert len(gateway.service.configurations.current.pool) == 4
     assert not server.sessions
 
 

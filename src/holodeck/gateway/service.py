@@ -60,7 +60,6 @@ from holodeck.gateway.endpoints.usage import UsageEndpoints
 from holodeck.gateway.http.observation import Refusals
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.mcp.caller_logins import CallerLogins
-from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.mcp.elicitations import Elicitations
 from holodeck.gateway.mcp.server_logins import build_logins
 from holodeck.gateway.mcp_endpoint.agent_runs import AgentRuns
@@ -161,7 +160,6 @@ class Service:
             elicitations=elicitations,
         )
         self._elicitation_endpoints = ElicitationEndpoints(self.store, self.runs, elicitations, self.audit)
-        self._agent_runs = AgentRuns(self._run_builder)
         self._mcp_methods = Methods(self._build_catalogue(), self._count_call, self._build_recorder)
         self._mcp_endpoint = self._build_mcp_endpoint()
         self._resource_metadata = ResourceMetadata(lambda: self.configurations.current.gateway)
@@ -181,10 +179,6 @@ class Service:
     def has_no_auth(self) -> bool:
         """Whether every request is accepted: there are neither keys nor an identity provider."""
         return self.callers.has_no_auth
-
-    @property
-    def pool(self) -> CallerConnectionPool:
-        return self.configurations.current.pool
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve until a signal or `stop`, then close everything.
@@ -274,7 +268,7 @@ class Service:
         requests = self._open_requests.cancel_callers(revoked)
         self._mcp_endpoint.end_all_of(revoked)
         self.runs.cancel_background(revoked)
-        self.pool.close_callers(revoked)
+        self.configurations.current.pool.close_callers(revoked)
         self.logins.end_callers(revoked, self._has_caller)
         cancel = partial(self.background.cancel_callers, revoked, time.time(), requests)
         self._tasks.supervise(cancel, name=f"cancel responses of {', '.join(sorted(revoked.names))}")
@@ -309,7 +303,7 @@ class Service:
     def _build_catalogue(self) -> Catalogue:
         """Build the catalogue of what MCP clients can use of the current configuration."""
         current = self.configurations.current
-        return Catalogue(current.servers, self._agent_runs.build_tools(current.backends))
+        return Catalogue(current.servers, AgentRuns(self._run_builder).build_tools(current.backends))
 
     def _update_catalogue(self, old: Configuration, new: Configuration) -> None:
         """Let MCP clients use what there is now, and tell them which lists have changed."""
