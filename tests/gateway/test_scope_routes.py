@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -256,6 +257,36 @@ async def test_a_viewer_sees_the_usage_of_all_callers_and_nothing_that_they_wrot
         for path in (f"/v1/runs/{made['id']}", f"/v1/runs/{made['id']}/trace", f"/v1/responses/{made['id']}"):
             assert (await gateway.send("GET", path, key="eve"))[0] == 404
         assert (await gateway.send("GET", "/v1/runs?caller=alice", key="eve"))[0] == 403
+
+
+@pytest.mark.parametrize("role", ["viewer", "keys", "metrics"])
+@async_test(60)
+async def test_no_route_shows_or_deletes_what_a_caller_wrote_for_a_role_without_content(
+    tmp_path: Path, role: str
+) -> None:
+    secret, item = "canary-52c9", {"role": "user", "content": "canary-52c9"}
+    reader = {"name": "eve", "hash": hash_key("eve"), "role": role, "group": "research"}
+    owner = {"name": "alice", "hash": hash_key("alice"), "group": "research"}
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=["alice"], is_checked=False) as gateway:
+        assert await gateway.reload(keys=[owner, reader], groups=[{"name": "research"}])
+        _, response = await gateway.send("POST", "/v1/responses", {"model": MODEL, "input": secret}, key="alice")
+        _, conversation = await gateway.send("POST", "/v1/conversations", {"items": [item]}, key="alice")
+        _, items = await gateway.send("GET", f"/v1/conversations/{conversation['id']}/items", key="alice")
+        assert secret in str(items)
+        for route in list_routes():
+            if (route.method, route.path) == ("GET", "/mcp"):
+                continue
+            for owned in (response["id"], conversation["id"], "key:alice"):
+                path = route.path.replace("{id}", owned).replace("{item_id}", items["data"][0]["id"])
+                body = {} if route.method == "POST" else None
+                for query in ("", "?caller=key:alice"):
+                    _, said = await gateway.send(
+                        route.method, re.sub(r"\{\w+\}", "alice", path) + query, body, key="eve"
+                    )
+                    assert secret not in str(said), (route.method, path, query)
+        for path in (f"/v1/responses/{response['id']}/input_items", f"/v1/conversations/{conversation['id']}/items"):
+            status, said = await gateway.send("GET", path, key="alice")
+            assert (status, secret in str(said)) == (200, True)
 
 
 def routes_with(*kinds: str) -> list[Any]:
