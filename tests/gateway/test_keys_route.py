@@ -17,6 +17,13 @@ from holodeck.gateway.auth.callers import RevokedCallers
 from holodeck.testing import ScriptedModel, say, spend
 
 OPS = "hd-ops"
+MCP_HEADERS = {"accept": "application/json, text/event-stream"}
+MCP_START = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
 
 
 async def make(gateway: RunningGateway, name: str, **settings: Any) -> str:
@@ -360,6 +367,9 @@ async def test_a_new_key_under_an_old_name_is_another_caller(tmp_path: Path) -> 
             f"/v1/runs/{response['id']}",
             f"/v1/conversations/{conversation['id']}",
         ]
+        session = await gateway.http_client(first["key"])
+        async with session.post("/mcp", json=MCP_START, headers=MCP_HEADERS) as started:
+            mcp_session = {**MCP_HEADERS, "mcp-session-id": started.headers["mcp-session-id"]}
         # The same caller with another key has its things, and has spent its budget.
         _, rotated = await gateway.send("POST", "/v1/keys/rotate", {"name": "eve"}, key=OPS)
         assert rotated["id"] == first["id"]
@@ -371,6 +381,12 @@ async def test_a_new_key_under_an_old_name_is_another_caller(tmp_path: Path) -> 
         assert second["id"] != first["id"]
         assert [(await gateway.send("GET", path, key=new))[0] for path in old] == [404, 404, 404]
         assert (await gateway.send("GET", "/v1/conversations", key=new))[1]["data"] == []
+        assert (await gateway.send("GET", "/v1/runs", key=new))[1]["data"] == []
+        for field, owned in (("previous_response_id", response["id"]), ("conversation", conversation["id"])):
+            assert (await gateway.send("POST", "/v1/responses", ASK | {field: owned}, key=new))[0] in (400, 404)
+        session = await gateway.http_client(new)
+        async with session.post("/mcp", json={**MCP_START, "method": "ping"}, headers=mcp_session) as pinged:
+            assert pinged.status == 404
         assert (await gateway.send("POST", "/v1/responses", ASK, key=new))[0] == 200, "nothing is spent of its budget"
         # An operator finds the caller of now by its name, and the one that is gone by its id.
         for named, key_id in (("eve", second["id"]), ("key:eve", second["id"]), (f"eve%23{first['id']}", first["id"])):

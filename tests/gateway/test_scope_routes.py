@@ -278,7 +278,7 @@ async def test_no_route_shows_or_deletes_what_a_caller_wrote_for_a_role_without_
                 continue
             for owned in (response["id"], conversation["id"], "key:alice"):
                 path = route.path.replace("{id}", owned).replace("{item_id}", items["data"][0]["id"])
-                body = {} if route.method == "POST" else None
+                body: Any = {} if route.method == "POST" else None
                 for query in ("", "?caller=key:alice"):
                     _, said = await gateway.send(
                         route.method, re.sub(r"\{\w+\}", "alice", path) + query, body, key="eve"
