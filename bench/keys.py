@@ -9,7 +9,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import orjson
@@ -28,52 +30,76 @@ PROMISE = 1.0
 AT_ONCE, CLIENTS = 5, 2
 # Seconds between two requests of a client, for which clients go on after a revocation, and before it at most.
 PAUSE, AFTER, BEFORE = 0.02, 2.0, 1.0
+MCP_LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
-async def _revoke(session: aiohttp.ClientSession, urls: Sequence[str], name: str) -> list[float]:
-    """Make a key, use it at all gateways, and revoke it at one of them.
+async def _revoke(session: aiohttp.ClientSession, urls: Sequence[str], name: str) -> tuple[list[float], list[float]]:
+    """Make a key, use it at all gateways over HTTP, `/mcp` and a WebSocket, and revoke it at one of them.
 
-    Returns when each accepted request was sent, in seconds after the reply to the revocation.
+    Returns when each accepted request was sent, and until when each WebSocket was open, in seconds after the reply to
+    the revocation.
     """
     ops = {"authorization": f"Bearer {OPS}"}
     async with session.post(f"{random.choice(urls)}/v1/keys", json={"name": name}, headers=ops) as made:
         key = (await made.json())["key"]
     accepted: list[float] = []
+    closed: list[float] = []
     end = float("inf")
 
-    async def use(url: str) -> None:
+    own = {"authorization": f"Bearer {key}"}
+
+    async def use(method: str, url: str, **body: Any) -> None:
         while time.monotonic() < end:
             sent = time.monotonic()
-            async with session.get(f"{url}/v1/models", headers={"authorization": f"Bearer {key}"}) as answer:
+            async with session.request(method, url, headers=own, **body) as answer:
                 if answer.status == 200:
                     accepted.append(sent)
             await asyncio.sleep(PAUSE)
 
+    async def hold(url: str) -> None:
+        while True:
+            try:
+                socket = await session.ws_connect(f"{url}/v1/responses", headers=own)
+            except aiohttp.WSServerHandshakeError:
+                # Not known here yet, or not any more.
+                if time.monotonic() > end:
+                    return
+                await asyncio.sleep(PAUSE)
+                continue
+            with suppress(TimeoutError):
+                async with socket, asyncio.timeout(BEFORE + 2 * AFTER):
+                    async for _ in socket:
+                        pass
+            closed.append(time.monotonic())
+
     async with asyncio.TaskGroup() as group:
         for url in urls:
             for _ in range(CLIENTS):
-                group.create_task(use(url))
+                group.create_task(use("GET", f"{url}/v1/models"))
+                group.create_task(use("POST", f"{url}/mcp", json=MCP_LIST))
+            group.create_task(hold(url))
         await asyncio.sleep(random.uniform(BEFORE / 2, BEFORE))
         async with session.delete(f"{random.choice(urls)}/v1/keys/{name}", headers=ops) as revoked:
             assert revoked.status == 200, await revoked.text()
         replied = time.monotonic()
         end = replied + AFTER
-    return [sent - replied for sent in accepted]
+    return [sent - replied for sent in accepted], [ended - replied for ended in closed]
 
 
 async def _measure_revocations(urls: Sequence[str], count: int) -> list[str]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        times: list[list[float]] = []
+        times: list[tuple[list[float], list[float]]] = []
         for start in range(0, count, AT_ONCE):
             names = [f"key-{number}" for number in range(start, min(start + AT_ONCE, count))]
             times += await asyncio.gather(*(_revoke(session, urls, name) for name in names))
-    latest = [max(found) for found in times]
+    latest = [max(accepted) for accepted, _ in times]
     return [
         str(count),
-        str(sum(len(found) for found in times)),
+        str(sum(len(accepted) for accepted, _ in times)),
         f"{statistics.median(latest):.3f}",
         f"{max(latest):.3f}",
-        str(sum(after > PROMISE for found in times for after in found)),
+        f"{max(max(closed, default=0.0) for _, closed in times):.3f}",
+        str(sum(after > PROMISE for accepted, _ in times for after in accepted)),
     ]
 
 
@@ -123,7 +149,14 @@ async def measure(folder: Path, database: str, gateways: int, revocations: int, 
             await gateway.start()
             await gateway.wait_ready()
         urls = [str(gateway.url) for gateway in running]
-        header = ["revocations", "accepted", "last accepted s, median", "worst", f"later than {PROMISE:g} s"]
+        header = [
+            "revocations",
+            "accepted",
+            "last accepted s, median",
+            "worst",
+            "last socket closed s",
+            f"later than {PROMISE:g} s",
+        ]
         row = await _measure_revocations(urls, revocations)
         print_table(f"Revoked keys at {gateways} gateways, seconds after the reply", header, [row])
         rows = []
