@@ -44,6 +44,9 @@ class PersonalServer:
         if person is None:
             said = f"Unknown token: {headers.get('authorization')}"
             return web.Response(status=401, text=said, headers={"WWW-Authenticate": "Bearer"})
+        if request.method == "DELETE":
+            self.sessions.pop(headers.get(_SESSION, ""), None)
+            return web.Response()
         message = await request.json()
         session = headers.get(_SESSION, "")
         if message["method"] == "initialize":
