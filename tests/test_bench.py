@@ -81,15 +81,6 @@ def test_revocations_are_measured_at_several_gateways_and_lists_with_many_keys()
 
 
 @pytest.mark.long
-def test_of_a_hundred_revocations_under_load_none_is_in_force_later_than_promised() -> None:
-    done = _bench("keys", "--revocations=100", "--gateways=3", "--keys=2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    revocations = done.stdout.splitlines()[2].split()
-    assert (revocations[0], revocations[-1]) == ("100", "0")
-    assert int(revocations[1].replace(",", "")) > 1_000, "requests were accepted before"
-
-
-@pytest.mark.long
 def test_stand_ins_and_deployments_that_are_not_used_are_measured_beside_one_model() -> None:
     done = _bench("stand_ins", "--rounds=2")
     assert done.returncode == 0, done.stdout + done.stderr

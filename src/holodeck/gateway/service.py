@@ -286,7 +286,7 @@ class Service:
         return CallerLogins(
             self.logins,
             self.callers,
-            get_pool=lambda: self.pool,
+            get_pool=lambda: self.configurations.current.pool,
             get_public_url=lambda: self.configurations.current.gateway.mcp_endpoint.public_url,
         )
 
