@@ -31,7 +31,7 @@ FEWEST_REQUESTS = 5
 # Requests are asked until the count is as recorded: another is only needed where the machine was busy.
 MOST_REQUESTS = 40
 # Calls that stand-ins and deployments may add to a request which the usual model answers.
-UNUSED_CALLS = {"model with a stand-in": 10, "model with deployments": 20}
+UNUSED_CALLS = {"model with a stand-in": 6, "model with deployments": 10}
 LONG = "Tell me more!"
 PLAIN = {"model": MODEL, "input": "Hello?"}
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Hello?"}]}

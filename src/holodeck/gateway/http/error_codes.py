@@ -226,6 +226,7 @@ ERROR_CODES = (
         "load",
     ),
     _failure(503, "shutting_down", "The gateway ends.", _RETRY_HEADER, "drain"),
+    _failure(503, "session_moving", "The session of the MCP client is changing its gateway.", _RETRY_HEADER, "drain"),
     # Bodies.
     _refusal("invalid_json", "The body is not JSON, or too deep.", "Send one JSON object.", "body"),
     _refusal(

@@ -132,7 +132,7 @@ class SharedSessions:
                 self._relays.wake()
                 return None
         message = "The session is changing its gateway. Try again."
-        raise APIError(503, message, kind="overloaded", code="unavailable", retry_after="1")
+        raise APIError(503, message, kind="server_error", code="session_moving", retry_after="1")
 
     async def reach_paused(self, request: Request, state: object, view: View) -> Reply | StreamedReply | None:
         """Have a request answered by the gateway that holds its paused call. None: this gateway does, or none."""
