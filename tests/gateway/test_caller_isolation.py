@@ -11,18 +11,33 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.api.models.other_bodies import CALLBACK_PATH
 from holodeck.gateway.api.route import Route
+from holodeck.gateway.mcp.server_logins import LINK_PATH
 from holodeck.gateway.mcp_endpoint.resource_metadata import WELL_KNOWN
+from holodeck.lib.ids import new_id
 from holodeck.mcp_server.errors import INVALID_REQUEST
+from holodeck.storage.person_sessions import StoredSession
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALICE, BOB, ROOT = "hd-alice", "hd-bob", "hd-root"
-SHARED = ("/console/{file}", "/v1/models/{id}", "/mcp/{server}", f"{WELL_KNOWN}/mcp/{{server}}")
+SHARED = (
+    *("/console/{file}", "/v1/models/{id}", "/mcp/{server}", f"{WELL_KNOWN}/mcp/{{server}}"),
+    "/v1/mcp/logins/{name}",
+)
 """Routes whose path parameters are the same for all callers."""
 MESSAGE = {"role": "user", "content": "mine"}
 BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/conversations/{id}"): {"metadata": {"by": "bob"}},
     ("POST", "/v1/conversations/{id}/items"): {"items": [MESSAGE]},
 }
+WITHOUT_LOGINS = {
+    # There is no identity provider, and no MCP client logs in here.
+    **dict.fromkeys((WELL_KNOWN, "/.well-known/oauth-authorization-server", "/oauth/", "/v1/login"), 404),
+    # No login waits for a browser that comes back, or for one that follows its link.
+    **dict.fromkeys((CALLBACK_PATH, LINK_PATH), 400),
+    # No file is called "{file}".
+    "/console/{file}": 404,
+}
+"""Statuses of public routes of a gateway that has only keys, by how their paths begin."""
 REFERRING = ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens")
 """Routes that take the id of an earlier response in their body."""
 
@@ -36,7 +51,26 @@ async def _belongings(gateway: RunningGateway, key: str) -> dict[str, dict[str, 
         "/v1/responses/": {"id": response["id"]},
         "/v1/runs/": {"id": response["id"]},
         "/v1/conversations/": {"id": conversation["id"], "item_id": items["data"][0]["id"]},
+        "/v1/sessions/": {"id": await _add_session(gateway, key)},
     }
+
+
+async def _add_session(gateway: RunningGateway, key: str) -> str:
+    """Store a session of a caller, as a login does."""
+    session = StoredSession(
+        id=new_id("ses"),
+        kind="console",
+        caller_id=f"key:{key}",
+        issuer="",
+        about="",
+        created_at=0.0,
+        expires_at=9e9,
+        secret_hash=key,
+        secret_expires_at=9e9,
+        claims=b"{}",
+    )
+    await gateway.service.store.person_sessions.add_session(session)
+    return session.id
 
 
 def _filled(route: Route, owned: dict[str, dict[str, str]], *, is_missing: bool) -> str:
@@ -82,6 +116,8 @@ async def test_another_caller_s_id_is_the_same_as_a_missing_one_on_every_route(t
                 assert _neutral(theirs, owned) == _neutral(missing, owned)
         for values in owned.values():
             assert not any(value in repr(gateway.model_requests[1:]) for value in values.values())
+        _, sessions = await gateway.send("GET", "/v1/sessions", key=ALICE)
+        assert [each["id"] for each in sessions["data"]] == [owned.pop("/v1/sessions/")["id"]]
         for beginning, values in owned.items():
             assert (await gateway.send("GET", beginning + values["id"], key=ALICE))[0] == 200
 
@@ -119,10 +155,9 @@ async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_p
             body: Any = {} if route.method == "POST" else None
             status, answer = await gateway.send(route.method, path, body, key="hd-mallory")
             if route.is_public:
-                # Without an identity provider there is no metadata about one, and no file is called "{file}".
-                is_missing = route.path.startswith(WELL_KNOWN) or "{file}" in route.path
-                # No login waits for a browser that comes back.
-                assert status == (404 if is_missing else 400 if route.path == CALLBACK_PATH else 200), path
+                expected = next((code for begin, code in WITHOUT_LOGINS.items() if route.path.startswith(begin)), 200)
+                is_foreign_form = (route.method, route.path) == ("POST", LINK_PATH)
+                assert status == (403 if is_foreign_form else expected), path
                 continue
             # The Messages API and MCP have errors of their own form.
             assert status == 401

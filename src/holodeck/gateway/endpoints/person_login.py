@@ -127,6 +127,7 @@ class PersonEndpoints:
         error_pages={
             400: "the answer does not belong to a login of this browser.",
             403: "the identity provider or the gateway does not let the person in.",
+            404: "the gateway has no login.",
             503: "the identity provider does not answer.",
         },
     )
