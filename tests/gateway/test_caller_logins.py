@@ -222,6 +222,18 @@ async def test_a_page_of_another_site_cannot_send_a_person_through_the_login_of_
 
 
 @async_test(60)
+async def test_a_call_while_its_person_logs_in_names_the_login_page_and_does_not_end_the_login(tmp_path: Path) -> None:
+    async with serve(tmp_path) as (_, gateway):
+        browser = Browser()
+        page = await browser.find_page(find_link(await ask(gateway, ALICE)))
+        assert page in str((await ask(gateway, ALICE))["error"])
+        _, _, headers = await browser.send("GET", page)
+        assert (await browser.send("GET", headers["location"]))[0] == 200
+        assert (await wait_own(gateway, ALICE))["status"] == "completed"
+        assert (await ask(gateway, ALICE))["error"] is None
+
+
+@async_test(60)
 async def test_the_tokens_of_a_caller_end_with_its_key(tmp_path: Path, storage: dict[str, Any]) -> None:
     async with serve(tmp_path, storage) as (_, gateway):
         _, made = await gateway.send("POST", "/v1/keys", {"name": "carol"}, key=OPS)

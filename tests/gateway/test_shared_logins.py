@@ -172,9 +172,8 @@ async def test_a_caller_s_link_of_one_gateway_works_at_the_other_and_so_do_its_t
             assert (await Browser().send("GET", back))[0] == 400
             assert (await browser.send("GET", back))[0] == 200
             for client in (here, there):
-                while LINK in (said := text_of(await client.call_tool("add", {"a": 1, "b": 2}))):
+                while text_of(await client.call_tool("add", {"a": 1, "b": 2})) != "3":
                     pass
-                assert said == "3"
                 assert find_token(site) == "Bearer token-2"
             status, _, _ = await other.send(
                 "DELETE", f"/v1/mcp/logins/{NAME}", headers={"authorization": "Bearer hd-ann"}

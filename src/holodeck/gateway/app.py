@@ -443,7 +443,7 @@ class Gateway:
 
     def _list_families(self) -> str:
         """Return the APIs of this gateway by the beginnings of their paths, without what is below them."""
-        paths = [route.path for route in self.routes if not route.is_public and not route.roles]
+        paths = [each.path for each in self.routes if not each.is_public and not each.roles and "{" not in each.path]
         return ", ".join(path for path in dict.fromkeys(paths) if not any(_is_below(path, each) for each in paths))
 
     async def _write_answer(

@@ -32,6 +32,7 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import Problem
 from holodeck.lib.record import record
 from holodeck.lib.tasks import TaskSet
+from holodeck.mcp_server.list_changes import Area
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.url import is_loopback
 from holodeck.tools.mcp.executor import MCPExecutor
@@ -122,6 +123,12 @@ class Configuration:
     def described_agents(self) -> list[tuple[str, str | None]]:
         """The names of the agents, with their descriptions."""
         return [(name, backend.description) for name, backend in self.backends.items() if backend.is_agent]
+
+    def find_changed_areas(self, before: Configuration) -> tuple[Area, ...]:
+        """Return which lists of MCP clients differ from those of the configuration before."""
+        if before.server_tools != self.server_tools:
+            return ("tools", "prompts", "resources")
+        return ("tools",) if before.described_agents != self.described_agents else ()
 
 
 class _Closable(Protocol):

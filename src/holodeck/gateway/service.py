@@ -91,7 +91,6 @@ from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.lib.system.memory import MemoryReturn
 from holodeck.lib.tasks import TaskSet
 from holodeck.mcp_server.catalogue import Catalogue
-from holodeck.mcp_server.list_changes import Area
 from holodeck.mcp_server.methods import Methods
 from holodeck.mcp_server.view import View
 from holodeck.models.callers import CallerKey
@@ -308,12 +307,7 @@ class Service:
     def _update_catalogue(self, old: Configuration, new: Configuration) -> None:
         """Let MCP clients use what there is now, and tell them which lists have changed."""
         self._mcp_methods.catalogue = self._build_catalogue()
-        areas: tuple[Area, ...] = ()
-        if old.server_tools != new.server_tools:
-            areas = ("tools", "prompts", "resources")
-        elif old.described_agents != new.described_agents:
-            areas = ("tools",)
-        for area in areas:
+        for area in new.find_changed_areas(old):
             new.served.changes.announce(area)
 
     def _build_mcp_endpoint(self) -> MCPEndpoint:

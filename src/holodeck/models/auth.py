@@ -124,11 +124,11 @@ class OAuthAuthorizationCode(_AuthModel):
         def __init__(
             self,
             *,
+            per: Literal["gateway", "caller"] = "gateway",
             client_id: str | None = None,
             client_secret: str | Secret | None = None,
             client_metadata_url: str | None = None,
             issuer: str | None = None,
-            per: Literal["gateway", "caller"] = "gateway",
             scopes: list[str] = ...,
             redirect_port: int | None = None,
             dpop: bool = False,

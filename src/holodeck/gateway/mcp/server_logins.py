@@ -242,12 +242,13 @@ class ServerLogins:
     async def create_link(self, server: str, caller_id: str, base_url: str) -> LoginState:
         """Return the login of a caller at a server, with a link at this address that begins it.
 
-        A link that was not followed yet is shown again: several calls at once get the same one.
+        A link that was not followed yet is shown again: several calls at once get the same one. So is the login page of
+        one that was followed, which no call may end.
         """
         async with self._linking:
             flow = await self._storage.store.find_flow(caller_id, server)
-            state = None if flow is None or flow.status != "linked" else self._read_state(flow)
-            if state is not None and state.authorization_url and state.expires_at - time.time() > _LINK_LEEWAY:
+            state = None if flow is None else self._read_state(flow)
+            if flow is not None and state is not None and _is_under_way(flow, state):
                 return state
             link = secrets.token_urlsafe()
             flow = self._build_flow(server, caller_id, caller_id, "linked")
@@ -423,6 +424,12 @@ async def use_new_login(server: MCPPlugin) -> None:
     login = _find_login(server)
     if login is not None:
         await login.use_stored()
+
+
+def _is_under_way(flow: StoredFlow, state: LoginState) -> bool:
+    """Return whether a login, or its link, can still be gone through."""
+    is_open = state.status == "waiting" and state.authorization_url is not None
+    return is_open and (flow.status == "waiting" or state.expires_at - time.time() > _LINK_LEEWAY)
 
 
 async def _do_nothing() -> None:
