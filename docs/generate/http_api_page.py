@@ -72,6 +72,12 @@ _COMMANDS = {
 file=$(curl -s localhost:8080/ | grep -o 'main-[A-Z0-9]*.js')
 curl -s -o /dev/null -w '%{content_type}\\n' localhost:8080/console/$file""",
     "receiveLogin": "curl -s -o /dev/null -w '%{http_code}\\n' 'localhost:8080/v1/mcp/login/callback?code=x&state=y'",
+    "logIn": "curl -s -o /dev/null -w '%{http_code}\\n' localhost:8080/v1/login",
+    "finishLogin": "curl -s -o /dev/null -w '%{http_code}\\n' localhost:8080/v1/login/callback",
+    "getMe": "curl -s localhost:8080/v1/me",
+    "getAuthorizationServer": "curl -s localhost:8080/.well-known/oauth-authorization-server",
+    "openLoginLink": "curl -s -o /dev/null -w '%{http_code}\\n' 'localhost:8080/v1/mcp/login/begin?link=x'",
+    "followLoginLink": "curl -s -o /dev/null -w '%{http_code}\\n' -X POST 'localhost:8080/v1/mcp/login/begin?link=x'",
     "cancelResponse": """\
 JOB=$(curl -s localhost:8080/v1/responses -H 'content-type: application/json' \\
   -d '{"model": "demo", "input": "Hello", "background": true}' | grep -o 'resp_[0-9a-f]*' | head -n 1)
@@ -102,6 +108,7 @@ _ARGUMENTS = {
     "{item_id}": "$ITEM",
     "{elicitation_id}": "elic_1",
     "/v1/callers/{id}": "/v1/callers/alice",
+    "/v1/sessions/{id}": "/v1/sessions/ses_1",
     "/v1/models/{id}": "/v1/models/demo",
     "{name}": "memory",
     "{server}": "memory",
@@ -139,7 +146,7 @@ _NO_LOGIN = """\
 {"error":{"message":"The MCP server 'memory' has no login: it is a process that the gateway starts, and gets its \
 credentials by 'env'.","type":"invalid_request","code":"no_login","param":null}}"""
 _NO_LOGIN_STARTED = """\
-{"error":{"message":"No login of the MCP server 'memory' was started since the gateway was.","type":"not_found",\
+{"error":{"message":"No login of the MCP server 'memory' was started lately.","type":"not_found",\
 "code":"not_found","param":null}}"""
 _NO_QUESTION = """\
 {"error":{"message":"Elicitation with id 'elic_1' not found. It was answered, or its call waits no longer.",\
@@ -148,8 +155,17 @@ _CALLER = (
     '{"object":"caller","id":"key:alice","paused":%s,"erasing":false,"erased_at":null,"changed_at":...,'
     '"changed_by":...,"last_used_at":null}'
 )
+_NO_CLIENT_LOGIN = """\
+{"error":{"message":"MCP clients do not log in at this gateway: its file has no 'mcp_endpoint.login'.",\
+"type":"not_found","code":"unknown_url","param":null}}"""
+_NO_OWN_LOGIN = """\
+{"error":{"message":"Callers do not log in to the MCP server 'memory' themselves: it has no 'auth' with 'per: \
+caller'.","type":"invalid_request","code":"no_login","param":null}}"""
 # Replies of the gateway of the page that are not the examples of the document.
 _REPLIES = {
+    "startOwnLogin": _NO_OWN_LOGIN,
+    "getOwnLogin": _NO_OWN_LOGIN,
+    "endOwnLogin": _NO_OWN_LOGIN,
     "listElicitations": '{"object":"list","data":[]}',
     "answerElicitation": _NO_QUESTION,
     "acceptTools": _NOT_WITHHELD,
@@ -157,12 +173,34 @@ _REPLIES = {
     "getLogin": _NO_LOGIN_STARTED,
     "cancelLogin": _NO_LOGIN_STARTED,
     "receiveLogin": "400",
+    "openLoginLink": "400",
+    "logIn": "404",
+    "finishLogin": "404",
+    "logOut": """\
+{"error":{"message":"This request has no login that could end: it has a key, or a token of its own.",\
+"type":"invalid_request","code":"not_logged_in","param":null}}""",
+    "getMe": """\
+{"object":"caller","id":"local","name":null,"role":"operator","group":null,"session":null,"allow":null,\
+"budgets":[]}""",
+    "listSessions": '{"object":"list","data":[]}',
+    "endSession": """\
+{"error":{"message":"Session with id 'ses_1' not found.","type":"not_found","code":"not_found","param":null}}""",
+    **dict.fromkeys(
+        (
+            *("getAuthorizationServer", "authorizeClient", "decideClient", "exchangeClientCode"),
+            *("revokeClientToken", "registerClient"),
+        ),
+        _NO_CLIENT_LOGIN,
+    ),
+    "followLoginLink": "403",
     "listKeys": '{"object":"list","data":[],"has_more":false,"manages":"all"}',
     "listGroups": '{"object":"list","data":[]}',
     "listCallers": '{"object":"list","data":[...],"has_more":false}',
     "pauseCaller": _CALLER % "true",
     "resumeCaller": _CALLER % "false",
     "getCaller": _CALLER % "false",
+    "exportCaller": '{"object":"caller","id":"key:alice","exported_at":...}',
+    "eraseCaller": (_CALLER % "false").replace('"erased_at":null', '"erased_at":...'),
     "createKey": _NO_KEYS,
     "rotateKey": _NO_KEYS,
     "updateKey": _NO_KEYS,

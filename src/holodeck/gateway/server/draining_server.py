@@ -83,6 +83,8 @@ def build_server_config(
     )
 
 
+# Turns of the event loop from the acceptance of a connection to its protocol: a task, a transport, and one to spare.
+_ACCEPT_TURNS = 3
 # Seconds for a drain to end that a second signal has overtaken: a statement of storage may be under way.
 _CLOSE_SECONDS = 10.0
 
@@ -147,10 +149,10 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._health is not None:
-            self._health.stop()
-        # Connections that it has accepted are closed with all others: they come in this turn of the event loop.
-        await asyncio.sleep(0)
+        self.stop_listening()
+        # Connections that were accepted are closed with all others, once they are there.
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         await self._taking_over.wait(_CLOSE_SECONDS)
         await super().shutdown(sockets)
 
