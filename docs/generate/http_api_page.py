@@ -107,7 +107,7 @@ _ARGUMENTS = {
     "/v1/conversations/{id}": "/v1/conversations/$CONVERSATION",
     "{item_id}": "$ITEM",
     "{elicitation_id}": "elic_1",
-    "/v1/callers/{id}": "/v1/callers/alice",
+    "/v1/callers/{id}": "/v1/callers/key:alice",
     "/v1/sessions/{id}": "/v1/sessions/ses_1",
     "/v1/models/{id}": "/v1/models/demo",
     "{name}": "memory",

@@ -65,9 +65,10 @@ async def test_a_paused_caller_is_refused_at_every_gateway_whatever_its_credenti
             assert (status, said["paused"]) == (200, False)
             assert await find_status(other, key) == (200, None)
             await wait_for(one, key, (200, None))
-        # By the name of a key, as everywhere.
+        # By the name of a key, as everywhere. A name that no key has is a mistake.
         _, said = await one.send("POST", path_of("carol", "/pause"), {}, key=OPS)
         assert said["id"] == carol["caller_id"]
+        assert (await one.send("POST", path_of("carrol", "/pause"), {}, key=OPS))[0] == 404
 
 
 @async_test(60)

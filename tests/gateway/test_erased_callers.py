@@ -217,10 +217,10 @@ async def test_an_export_has_everything_of_a_caller_and_nothing_of_others(tmp_pa
         assert all(run["input_items"] and run["response"]["id"] == run["id"] and run["trace"] for run in runs)
         assert CANARY in str(runs)
         assert "of bob" not in str(lines)
-        async with session.get("/v1/callers/nobody/export") as reply:
+        async with session.get("/v1/callers/jwt:nobody/export") as reply:
             assert len((await reply.read()).splitlines()) == 1
     reads = [entry for entry in read_audit(tmp_path, "operator_request") if entry["route"].endswith("/export")]
-    assert [(entry["subject"], entry["status"]) for entry in reads] == [(CALLER, 200), ("nobody", 200)]
+    assert [(entry["subject"], entry["status"]) for entry in reads] == [(CALLER, 200), ("jwt:nobody", 200)]
 
 
 @async_test(60)

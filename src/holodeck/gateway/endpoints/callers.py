@@ -15,7 +15,7 @@ from typing import Any
 from holodeck.gateway.api import examples
 from holodeck.gateway.api.route import route
 from holodeck.gateway.auth.caller_states import CallerStates
-from holodeck.gateway.auth.callers import is_storable, resolve_caller_id
+from holodeck.gateway.auth.callers import LOCAL_CALLER_ID, is_storable, resolve_caller_id
 from holodeck.gateway.endpoints.runs import FindKey
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.parameters import TextParameter, build_limit
@@ -91,7 +91,7 @@ class CallerEndpoints:
         ),
         reply="Caller",
         example={**examples.CALLER, "paused": True},
-        errors=("keys", "storage"),
+        errors=("keys", "lookup", "storage"),
     )
     async def pause(self, request: Request) -> Reply:
         return await self._set_paused(request, is_paused=True)
@@ -104,7 +104,7 @@ class CallerEndpoints:
         description="What was cancelled stays so. A caller that is not paused stays as it is." + _ID,
         reply="Caller",
         example=examples.CALLER,
-        errors=("keys", "storage"),
+        errors=("keys", "lookup", "storage"),
     )
     async def resume(self, request: Request) -> Reply:
         return await self._set_paused(request, is_paused=False)
@@ -180,10 +180,12 @@ class CallerEndpoints:
         return json_reply(resource, owner=caller_id)
 
     def _read_id(self, request: Request) -> str:
-        caller_id = resolve_caller_id(request.path_params["id"], self._find_key)
-        if not is_storable(caller_id):
-            raise not_found_error("Caller", _storable(caller_id))
-        return caller_id
+        """Return the id that a path names. Any id is accepted: a caller with a token may not have been here yet."""
+        sent = request.path_params["id"]
+        is_name = ":" not in sent and sent != LOCAL_CALLER_ID
+        if not is_storable(sent) or (is_name and self._find_key(sent) is None):
+            raise not_found_error("Caller", _storable(sent))
+        return resolve_caller_id(sent, self._find_key)
 
     def _read_other_id(self, request: Request, what: str) -> str:
         """Return the caller that a request is about. Raises `APIError` where it is that of the request itself."""
